@@ -1,0 +1,25 @@
+"""Settings of checkpoints: when they are taken, which ones are kept."""
+
+from __future__ import annotations
+
+from pliant.config.base import Settings, setting
+from pliant.units import Seconds
+
+
+class CheckpointSettings(Settings):
+    """Checkpoints are asynchronous; the interval adapts so that their cost stays below ``overhead``."""
+
+    every_steps: int | None = setting(None, on_resume="free", ge=1)
+    """Fixed interval in steps; default: adaptive."""
+    overhead: float = setting(0.035, on_resume="free", gt=0, lt=1)
+    """Share of the run's time that adaptive checkpoints may cost."""
+    min_interval: Seconds = setting(10.0, on_resume="free", ge=0)
+    """Shortest time between two adaptive checkpoints."""
+    max_interval: Seconds = setting(600.0, on_resume="free", gt=0)
+    """Longest time between two checkpoints; wins over ``overhead``, and the run says so."""
+    keep_last: int = setting(2, on_resume="free", ge=2)
+    """Newest verified checkpoints kept. At least two: the newest may be damaged."""
+    keep_best: int = setting(1, on_resume="free", ge=0)
+    """Best checkpoints kept besides, by the pipeline's main metric."""
+    keep_every_steps: int | None = setting(None, on_resume="free", ge=1)
+    """Checkpoints at multiples of this step are kept for ever."""

@@ -1,0 +1,58 @@
+"""Settings of the data stream: where the rows are, how they are ordered and read."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from pliant.config.base import Settings, setting
+from pliant.units import Seconds
+
+NullPolicy = Literal["error", "mask"] | float | str
+"""``error`` refuses nulls, ``mask`` adds a boolean column ``NAME__valid``, any other value fills them."""
+
+
+class ReadSettings(Settings):
+    """How storage is read and what happens when it answers badly."""
+
+    retries: int = setting(6, on_resume="free", ge=0)
+    """Attempts after the first for a read that failed with a passing fault (503, SlowDown, 429, time-out, reset)."""
+    backoff: Seconds = setting(0.2, on_resume="free", gt=0)
+    """Wait before the first retry; doubles with each further one, with jitter."""
+    threads: int = setting(2, on_resume="free", ge=1)
+    """Decoding threads of the local reader, per worker."""
+    look_ahead: int = setting(1, on_resume="free", ge=0)
+    """Windows per lane that are read ahead of the one in use. Counts in the memory bound."""
+    task_cpus: float = setting(0.25, on_resume="free", gt=0)
+    """CPUs that one read task of the Ray Data reader asks for."""
+
+
+class DataSettings(Settings):
+    """The dataset and the order of its rows."""
+
+    path: str = setting(on_resume="frozen")
+    """Dataset: a directory or URI with Parquet shards, or with ``train/`` and ``validation/`` below it."""
+    validation: str | None = setting(None, on_resume="free")
+    """Validation dataset; default ``PATH/validation`` where it exists."""
+    reader: Literal["local", "ray"] = setting("ray", on_resume="free")
+    """``ray`` streams through Ray Data, ``local`` through threads in the worker: the same rows in the same order."""
+    lanes: int | None = setting(None, on_resume="frozen", ge=1)
+    """Virtual shards L; default: the smallest divisor of ``train.global_batch`` that is at least ``elastic.max_workers``."""
+    window: int = setting(4, on_resume="frozen", ge=1)
+    """Row groups of a lane that are shuffled together."""
+    tail: Literal["carry", "pad", "drop"] = setting("carry", on_resume="frozen")
+    """What happens at an epoch's end: a batch spans epochs, is padded with weight 0, or is dropped."""
+    columns: tuple[str, ...] | None = setting(None, on_resume="frozen")
+    """Columns to read; default: those that the pipeline names, else all."""
+    nulls: dict[str, NullPolicy] = setting({}, on_resume="frozen")
+    """Per column, what to do with nulls; a numeric column with nulls and no policy is refused."""
+    prefetch_batches: int = setting(2, on_resume="free", ge=0)
+    """Batches collated ahead of the step."""
+    read: ReadSettings = setting(ReadSettings(), on_resume="free")
+
+    @model_validator(mode="after")
+    def _columns_not_empty(self) -> DataSettings:
+        if self.columns is not None and not self.columns:
+            raise ValueError("names no column; leave it out to read all")
+        return self

@@ -1,0 +1,95 @@
+"""Errors a user can meet: what was found, where, what is allowed and what to do.
+
+Every error carries the process's exit code, so that the command line has nothing to decide:
+
+    0 done · 1 the user's code failed · 2 bad usage or config · 3 cannot be scheduled ·
+    4 infrastructure or damage · 75 stopped but resumable · 130 interrupted after a checkpoint
+
+An error that a retry cannot mend (damage, bad config) says so with ``retryable = False``; Pliant never
+retries it. All of them survive pickling, because they cross process borders inside Ray.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+EXIT_DONE = 0
+EXIT_USER = 1
+EXIT_USAGE = 2
+EXIT_UNSCHEDULABLE = 3
+EXIT_INFRASTRUCTURE = 4
+EXIT_STOPPED = 75
+EXIT_INTERRUPTED = 130
+
+
+class PliantError(Exception):
+    """Base of every error Pliant raises on purpose.
+
+    Args:
+        code: stable machine-readable name, ``area.problem`` (``config.unknown-key``).
+        message: what was found and what is allowed, one sentence or a short list.
+        hint: what to do about it; empty when the message says it.
+        location: file:line:column, key, URI or object name; empty when there is none.
+    """
+
+    exit_code: int = EXIT_INFRASTRUCTURE
+    retryable: bool = False
+
+    def __init__(self, code: str, message: str, *, hint: str = "", location: str = "") -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.location = location
+
+    def __str__(self) -> str:
+        where = f"{self.location}  " if self.location else ""
+        hint = f"\n  {self.hint}" if self.hint else ""
+        return f"error[{self.code}] {where}{self.message}{hint}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.code, self.message, self.hint, self.location))
+
+
+def _rebuild(kind: type[PliantError], code: str, message: str, hint: str, location: str) -> PliantError:
+    return kind(code, message, hint=hint, location=location)
+
+
+class ConfigError(PliantError):
+    """Settings or arguments that cannot be used. Exit code 2."""
+
+    exit_code = EXIT_USAGE
+
+
+class UsageError(PliantError):
+    """A command that cannot be carried out as given (unknown run, live owner, frozen setting). Exit code 2."""
+
+    exit_code = EXIT_USAGE
+
+
+class UnschedulableError(PliantError):
+    """The cluster can never hold what was asked for. Exit code 3."""
+
+    exit_code = EXIT_UNSCHEDULABLE
+
+
+class DamageError(PliantError):
+    """Bytes that are provably wrong: shard, checkpoint, manifest or record. Exit code 4, never retried."""
+
+
+class StorageError(PliantError):
+    """Storage that could not be read or written within its time limit. Exit code 4."""
+
+    retryable = True
+
+
+class FencedError(PliantError):
+    """A newer attempt has claimed the run: this process must stop writing. Exit code 75."""
+
+    exit_code = EXIT_STOPPED
+
+
+class UserCodeError(PliantError):
+    """An exception raised inside a pipeline's own code. Exit code 1."""
+
+    exit_code = EXIT_USER

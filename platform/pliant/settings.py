@@ -1,0 +1,47 @@
+"""The whole configuration of a run: one section per owner, composed here and nowhere else."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from pydantic import create_model
+
+from pliant.checkpoint.settings import CheckpointSettings
+from pliant.config.base import Settings, setting
+from pliant.data.settings import DataSettings
+from pliant.storage.settings import RunSettings
+from pliant.train.settings import (
+    ClusterSettings,
+    ElasticSettings,
+    EvalSettings,
+    InitSettings,
+    ModelGuards,
+    OptimSettings,
+    ScheduleSettings,
+    TrainSettings,
+)
+
+
+class RunConfig(Settings):
+    """Everything that defines a run. ``model`` is the pipeline's own section."""
+
+    seed: int = setting(0, on_resume="frozen", ge=0, lt=2**63)
+    """Seed of initialisation, order and dropout."""
+    run: RunSettings = setting(RunSettings(), on_resume="free")
+    data: DataSettings = setting(on_resume="frozen")
+    model: ModelGuards = setting(ModelGuards(), on_resume="frozen")
+    train: TrainSettings = setting(on_resume="curve")
+    optim: OptimSettings = setting(OptimSettings(), on_resume="curve")
+    schedule: ScheduleSettings = setting(ScheduleSettings(), on_resume="curve")
+    eval: EvalSettings = setting(EvalSettings(), on_resume="free")
+    checkpoint: CheckpointSettings = setting(CheckpointSettings(), on_resume="free")
+    elastic: ElasticSettings = setting(ElasticSettings(), on_resume="free")
+    cluster: ClusterSettings = setting(ClusterSettings(), on_resume="free")
+
+
+@cache
+def run_config_for(model_settings: type[ModelGuards]) -> type[RunConfig]:
+    """The configuration whose ``model`` section is the given pipeline's settings (a ModelGuards subclass)."""
+    default = model_settings() if not any(f.is_required() for f in model_settings.model_fields.values()) else None
+    field = setting(default, on_resume="frozen") if default is not None else setting(on_resume="frozen")
+    return create_model("RunConfig", __base__=RunConfig, model=(model_settings, field))

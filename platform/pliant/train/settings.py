@@ -1,0 +1,134 @@
+"""Settings of the step: batch, precision, optimizer, schedule, evaluation, workers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from pliant.config.base import Settings, setting
+
+ProgressUnit = Literal["steps", "samples", "tokens"]
+
+
+class TrainSettings(Settings):
+    """The job: how much is trained on what batch, and how its sums are formed."""
+
+    global_batch: int = setting(on_resume="curve", ge=1)
+    """Rows per step, G, whatever the number of workers. A multiple of ``data.lanes``."""
+    micro_batch: int = setting(on_resume="curve", ge=1)
+    """Most rows of one lane per forward pass. Bounds activation memory; part of the conditions of ``exact``."""
+    steps: int | None = setting(None, on_resume="curve", ge=1)
+    """Steps to train for; exactly one of ``steps`` and ``epochs``."""
+    epochs: float | None = setting(None, on_resume="curve", gt=0)
+    """Passes over the dataset to train for; steps are derived from the plan."""
+    reduction: Literal["exact", "fast"] = setting("exact", on_resume="frozen")
+    """``exact``: float64 sums, the same bits at every worker count. ``fast``: float32 sums."""
+    precision: Literal["fp32", "bf16", "fp16"] = setting("fp32", on_resume="frozen")
+    """Type of the forward and backward computation; parameters and optimizer state stay float32."""
+    activation_checkpointing: bool = setting(False, on_resume="free")
+    """Recompute each block's activations in backward instead of keeping them."""
+    clip_norm: float | None = setting(1.0, on_resume="curve", gt=0)
+    """Largest global gradient norm; null switches clipping off."""
+    threads: int | None = setting(None, on_resume="free", ge=1)
+    """Intra-op threads per worker; default: the whole CPUs of a worker. A condition of ``exact``."""
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", on_resume="free")
+    """``auto`` takes a GPU where workers have one. Resolved once, shown, and recorded as a condition."""
+    audit: bool = setting(False, on_resume="free")
+    """Record the row ids of every global batch and the parameter digest of every step. Slow: for checking."""
+    log_every: int = setting(1, on_resume="free", ge=1)
+    """Steps between two metric lines. Losses in between are not kept."""
+
+    @model_validator(mode="after")
+    def _one_length(self) -> TrainSettings:
+        if (self.steps is None) == (self.epochs is None):
+            found = "neither" if self.steps is None else "both"
+            raise ValueError(f"exactly one of train.steps and train.epochs is needed, found {found}")
+        return self
+
+
+class ModelGuards(Settings):
+    """Switches that give up a promise, visibly."""
+
+    allow_rank_local: bool = setting(False, on_resume="frozen")
+    """Accept models that update buffers in forward and losses that couple rows; the curve then depends on the workers."""
+
+
+class OptimSettings(Settings):
+    """The optimizer. Weight decay is decoupled and left off biases, norms and embeddings."""
+
+    kind: str = setting("adamw", on_resume="frozen")
+    """``adamw``, ``sgd``, or ``module:factory`` with ``allow_unverified``."""
+    lr: float = setting(1e-3, on_resume="curve", gt=0)
+    """Peak learning rate; the schedule scales it."""
+    weight_decay: float = setting(0.0, on_resume="curve", ge=0)
+    """Decoupled: each step multiplies decayed parameters by 1 − lr × weight_decay."""
+    betas: tuple[float, float] = setting((0.9, 0.999), on_resume="curve")
+    """AdamW's moment decay rates."""
+    eps: float = setting(1e-8, on_resume="curve", gt=0)
+    """AdamW's denominator offset."""
+    momentum: float = setting(0.0, on_resume="frozen", ge=0, lt=1)
+    """SGD's momentum."""
+    nesterov: bool = setting(False, on_resume="frozen")
+    """SGD with Nesterov momentum."""
+    allow_unverified: bool = setting(False, on_resume="frozen")
+    """Accept an optimizer that is not known to keep ``exact``'s promise, which is then given up, visibly."""
+
+
+class ScheduleSettings(Settings):
+    """The learning rate as a function of progress alone."""
+
+    kind: Literal["constant", "linear", "cosine", "wsd"] = setting("cosine", on_resume="curve")
+    """Shape after warm-up; ``wsd`` is warmup-stable-decay."""
+    unit: ProgressUnit = setting("steps", on_resume="frozen")
+    """What progress is counted in."""
+    warmup: int = setting(0, on_resume="curve", ge=0)
+    """Length of the linear warm-up, in ``unit``."""
+    total: int | None = setting(None, on_resume="curve", ge=1)
+    """Length of the whole schedule, in ``unit``; default: the run's own length. Needed for tokens."""
+    decay: float = setting(0.2, on_resume="curve", gt=0, le=1)
+    """Share of the whole that ``wsd`` spends decaying at the end."""
+    final_ratio: float = setting(0.0, on_resume="curve", ge=0, le=1)
+    """Learning rate at the end as a share of the peak."""
+
+
+class EvalSettings(Settings):
+    """Evaluation on the validation rows, each counted exactly once."""
+
+    every_steps: int | None = setting(None, on_resume="free", ge=1)
+    """Steps between two evaluations; default: only at the end."""
+    micro_batch: int | None = setting(None, on_resume="free", ge=1)
+    """Rows per forward in evaluation; default ``train.micro_batch``."""
+    at_end: bool = setting(True, on_resume="free")
+    """Evaluate after the last step."""
+
+
+class ElasticSettings(Settings):
+    """How many workers a run may have and what each of them needs."""
+
+    min_workers: int = setting(1, on_resume="free", ge=1)
+    """Fewest workers to run with."""
+    max_workers: int = setting(2, on_resume="free", ge=1)
+    """Most workers to run with; at most the number of lanes."""
+    resources_per_worker: dict[str, float] = setting({"CPU": 1.0}, on_resume="free")
+    """Ray resources of one worker."""
+
+    @model_validator(mode="after")
+    def _range(self) -> ElasticSettings:
+        if self.min_workers > self.max_workers:
+            raise ValueError(f"min_workers {self.min_workers} is above max_workers {self.max_workers}")
+        return self
+
+
+class InitSettings(Settings):
+    """Where the parameters start."""
+
+    source: str | None = setting(None, on_resume="frozen", alias="from")
+    """Run whose newest checkpoint gives the initial parameters; default: the pipeline's own initialisation."""
+
+
+class ClusterSettings(Settings):
+    """The Ray cluster to run on."""
+
+    address: str = setting("local", on_resume="free")
+    """``local`` starts an embedded Ray; else an address that Ray accepts."""
