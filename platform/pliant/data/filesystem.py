@@ -1,4 +1,4 @@
-"""Opens the filesystem that a dataset lies on: a local path, ``s3://``, ``gs://``, ``az://`` or any URI fsspec knows."""
+"""Opens the filesystem a dataset lies on: a local path, ``s3://``, ``gs://``, ``az://`` or any URI fsspec knows."""
 
 from __future__ import annotations
 
