@@ -1,0 +1,17 @@
+"""Settings of the digit classifier."""
+
+from __future__ import annotations
+
+from pliant.config.base import setting
+from pliant.train.settings import ModelGuards
+
+
+class ModelSettings(ModelGuards):
+    """Size of the network. The defaults give 69 thousand parameters."""
+
+    width: int = setting(64, on_resume="frozen", ge=1)
+    """Features between blocks."""
+    depth: int = setting(2, on_resume="frozen", ge=1)
+    """Number of residual blocks."""
+    dropout: float = setting(0.1, on_resume="frozen", ge=0, lt=1)
+    """Share of each block's output set to zero in training."""

@@ -1,0 +1,29 @@
+"""Settings of the byte-level language model."""
+
+from __future__ import annotations
+
+from pydantic import model_validator
+
+from pliant.config.base import setting
+from pliant.train.settings import ModelGuards
+
+
+class ModelSettings(ModelGuards):
+    """Size of the transformer. The defaults give 0.8 million parameters."""
+
+    context: int = setting(256, on_resume="frozen", ge=1)
+    """Bytes that the model sees; also the length of the rows that ``prepare`` writes."""
+    width: int = setting(128, on_resume="frozen", ge=4)
+    """Size of the residual stream; a multiple of ``heads``."""
+    depth: int = setting(4, on_resume="frozen", ge=1)
+    """Number of transformer blocks."""
+    heads: int = setting(4, on_resume="frozen", ge=1)
+    """Attention heads per block; each has an even size."""
+    dropout: float = setting(0.0, on_resume="frozen", ge=0, lt=1)
+    """Share of each block's outputs set to zero in training. A short run never sees a byte twice: it needs none."""
+
+    @model_validator(mode="after")
+    def _even_heads(self) -> ModelSettings:
+        if self.width % (2 * self.heads):
+            raise ValueError(f"width {self.width} must be a multiple of 2 × heads = {2 * self.heads}")
+        return self
