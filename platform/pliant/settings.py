@@ -14,7 +14,6 @@ from pliant.train.settings import (
     ClusterSettings,
     ElasticSettings,
     EvalSettings,
-    InitSettings,
     ModelGuards,
     OptimSettings,
     ScheduleSettings,

@@ -31,8 +31,9 @@ class ReadSettings(Settings):
 class DataSettings(Settings):
     """The dataset and the order of its rows."""
 
-    path: str = setting(on_resume="frozen")
-    """Dataset: a directory or URI with Parquet shards, or with ``train/`` and ``validation/`` below it."""
+    path: str = setting(on_resume="free")
+    """Dataset: a directory or URI with Parquet shards, or with ``train/`` and ``validation/`` below it. It may move:
+    what a run is bound to is the manifest's digest."""
     validation: str | None = setting(None, on_resume="free")
     """Validation dataset; default ``PATH/validation`` where it exists."""
     reader: Literal["local", "ray"] = setting("ray", on_resume="free")

@@ -1,0 +1,1 @@
+"""The training job: an exact step over a deterministic stream, and the loop around it."""

@@ -120,13 +120,6 @@ class ElasticSettings(Settings):
         return self
 
 
-class InitSettings(Settings):
-    """Where the parameters start."""
-
-    source: str | None = setting(None, on_resume="frozen", alias="from")
-    """Run whose newest checkpoint gives the initial parameters; default: the pipeline's own initialisation."""
-
-
 class ClusterSettings(Settings):
     """The Ray cluster to run on."""
 

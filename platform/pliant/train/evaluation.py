@@ -1,0 +1,58 @@
+"""When to evaluate, and what an evaluation changes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pliant.train.observer import Observer
+from pliant.train.protocols import Pipeline
+from pliant.train.settings import EvalSettings
+from pliant.train.state import TrainState
+
+
+class Evaluation:
+    """Evaluates after the steps that are due.
+
+    Args:
+        measure: runs the model over the validation rows, collective; None without validation rows.
+        total_steps: the run's last step.
+    """
+
+    def __init__(
+        self,
+        settings: EvalSettings,
+        pipeline: Pipeline[Any],
+        measure: Callable[[], dict[str, float]] | None,
+        observer: Observer,
+        *,
+        total_steps: int,
+    ) -> None:
+        self._settings, self._measure, self._observer = settings, measure, observer
+        self._main = pipeline.main_metric
+        self._smaller_is_better = pipeline.metrics[self._main] == "min"
+        self._total_steps = total_steps
+
+    def due(self, state: TrainState) -> bool:
+        every = self._settings.every_steps
+        return self._measure is not None and every is not None and state.step % every == 0
+
+    def due_at_end(self, state: TrainState) -> bool:
+        return self._measure is not None and self._settings.at_end and state.evaluated != state.step
+
+    def run(self, state: TrainState) -> TrainState:
+        """Evaluates; the state knows the step and the best value so far."""
+        if self._measure is None:
+            return state
+        started = time.perf_counter()
+        values = self._measure()
+        value = values[self._main]
+        improved = math.isfinite(value) and (state.best is None or self._better(value, state.best))
+        state = state.advance(evaluated=state.step, best=value if improved else state.best)
+        self._observer.evaluation(state, values, seconds=time.perf_counter() - started)
+        return state
+
+    def _better(self, value: float, best: float) -> bool:
+        return value < best if self._smaller_is_better else value > best

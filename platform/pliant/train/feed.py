@@ -1,0 +1,130 @@
+"""Hands each rank its share of successive global batches, collated ahead of the step in a thread.
+
+    plan (pure) ─► LaneStream.take ─► collate ─► queue ─► step
+
+The position is the step's to advance: what lies in the queue has not been consumed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from pliant.data.lanes import LaneStream
+from pliant.data.plan import DataState
+from pliant.data.reading import ROW_COLUMN, ROW_GROUP_COLUMN
+from pliant.train.batch_plan import MicroBatch, StepPlan, plan_step
+from pliant.train.protocols import Pipeline
+from pliant.train.step import RankBatch
+
+
+class BatchFeed:
+    """Batches of the steps after ``state``, in order; at most ``steps`` of them.
+
+    Args:
+        stream: rows of the lanes that this rank owns, from the state's position on.
+        empty: zero rows of the same schema, for micro-batches that only other ranks fill.
+        rows: rows of the dataset, N.
+        pin: collate into pinned memory, for asynchronous copies to a GPU.
+    """
+
+    def __init__(
+        self,
+        stream: LaneStream,
+        empty: pa.Table,
+        pipeline: Pipeline[Any],
+        state: DataState,
+        *,
+        rows: int,
+        micro_batch: int,
+        rank: int,
+        world_size: int,
+        steps: int,
+        prefetch: int,
+        pin: bool = False,
+    ) -> None:
+        self._stream, self._empty, self._pipeline, self._state = stream, empty, pipeline, state
+        self._rows, self._micro_batch, self._steps, self._pin = rows, micro_batch, steps, pin
+        self._rank, self._world_size = rank, world_size
+        self._queue: queue.Queue[RankBatch | BaseException] = queue.Queue(maxsize=max(prefetch, 1))
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._fill, name="pliant-feed", daemon=True)
+        self._thread.start()
+
+    def next(self) -> RankBatch:
+        """The next step's share. Raises what reading or collating it raised."""
+        item = self._queue.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def close(self) -> None:
+        self._stop.set()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._queue.get_nowait()
+        self._stream.close()
+        self._thread.join()
+
+    def _fill(self) -> None:
+        try:
+            epoch, position = self._state.epoch, self._state.position
+            for _ in range(self._steps):
+                plan = plan_step(
+                    rows=self._rows,
+                    lanes=self._state.lanes,
+                    global_batch=self._state.global_batch,
+                    micro_batch=self._micro_batch,
+                    tail=self._state.tail,
+                    epoch=epoch,
+                    position=position,
+                    rank=self._rank,
+                    world_size=self._world_size,
+                )
+                if not self._put(self._load(plan)):
+                    return
+                epoch, position = plan.epoch, plan.position
+        except BaseException as error:
+            self._put(error)
+
+    def _put(self, item: RankBatch | BaseException) -> bool:
+        while not self._stop.is_set():
+            with contextlib.suppress(queue.Full):
+                self._queue.put(item, timeout=0.1)
+                return True
+        return False
+
+    def _load(self, plan: StepPlan) -> RankBatch:
+        tensors, ids = [], []
+        for micro in plan.micro_batches:
+            table = self._take(micro)
+            if ROW_COLUMN in table.column_names:
+                ids.append(_row_ids(micro, table))
+                table = table.drop_columns([ROW_GROUP_COLUMN, ROW_COLUMN])
+            tensors.append(self._collate(table))
+        return RankBatch(plan, tensors, torch.from_numpy(np.concatenate(ids)) if ids else None)
+
+    def _take(self, micro: MicroBatch) -> pa.Table:
+        if not micro.shares:
+            return self._empty
+        return pa.concat_tables([self._stream.take(share) for share in micro.shares])
+
+    def _collate(self, table: pa.Table) -> Mapping[str, Tensor]:
+        batch = self._pipeline.collate(table)
+        return {name: tensor.pin_memory() for name, tensor in batch.items()} if self._pin else batch
+
+
+def _row_ids(micro: MicroBatch, table: pa.Table) -> np.ndarray:
+    ids = np.empty((table.num_rows, 3), dtype=np.int64)
+    ids[:, 0] = micro.lane
+    ids[:, 1] = table.column(ROW_GROUP_COLUMN).to_numpy()
+    ids[:, 2] = table.column(ROW_COLUMN).to_numpy()
+    return ids

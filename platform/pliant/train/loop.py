@@ -1,0 +1,57 @@
+"""The training loop, top to bottom."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from pliant.observe.board import STOP
+from pliant.train.checkpoints import Checkpoints
+from pliant.train.evaluation import Evaluation
+from pliant.train.feed import BatchFeed
+from pliant.train.observer import Observer
+from pliant.train.state import TrainState
+from pliant.train.step import Step
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything one worker needs, restored and ready; all ranks hold equal states.
+
+    Attributes:
+        state: where training goes on.
+        total_steps: step after which the run is done.
+    """
+
+    state: TrainState
+    total_steps: int
+    step: Step
+    feed: BatchFeed
+    evaluation: Evaluation
+    checkpoints: Checkpoints
+    observer: Observer
+
+
+def train(job: Job) -> tuple[TrainState, bool]:
+    """Trains until the run is done or asked to stop; the last state is committed when it returns.
+
+    Returns:
+        (the last state, whether the run is done).
+    """
+    state, stop = job.state, False
+    while state.step < job.total_steps and not stop:
+        started = time.perf_counter()
+        batch = job.feed.next()
+        fetched = time.perf_counter()
+        state, result = job.step.run(state, batch, job.observer.wishes | job.checkpoints.wish())
+        job.observer.step(state, result, batch, data_s=fetched - started, step_s=time.perf_counter() - fetched)
+        if job.evaluation.due(state):
+            state = job.evaluation.run(state)
+        stop = bool(result.wishes & STOP)
+        if job.checkpoints.due(state, result.wishes):
+            job.checkpoints.save(state)
+    done = state.step >= job.total_steps
+    if done and job.evaluation.due_at_end(state):
+        state = job.evaluation.run(state)
+    job.checkpoints.finish(state)
+    return state, done
