@@ -1,0 +1,1 @@
+"""Settings: strict models, YAML files, overrides, and what a resume may change."""

@@ -1,0 +1,192 @@
+"""From a file's text and overrides to a validated settings model, with the origin of every value.
+
+text ── parse ──▶ values ── overrides ──▶ values ── unknown keys? ── model ──▶ settings
+                    │                                    │             │
+                    └─ places: file:line:column          └── problems ─┴─▶ one ConfigError with all of them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from pliant.config.overrides import Overrides, as_overrides, lay_over
+from pliant.config.problems import raise_all
+from pliant.config.schema import (
+    Keys,
+    allowed,
+    fields,
+    leaves,
+    lookup,
+    section,
+    sections,
+    show,
+    takes_booleans,
+    takes_none,
+)
+from pliant.config.suggest import closest_key
+from pliant.config.yamlfile import Path, parse_yaml
+from pliant.errors import ConfigError
+
+M = TypeVar("M", bound=BaseModel)
+DEFAULT = "default"
+"""Origin of a value that neither file nor override names."""
+
+
+@dataclass(frozen=True)
+class Loaded(Generic[M]):
+    """Validated settings and where each value came from.
+
+    Attributes:
+        settings: the model.
+        origins: by dotted key: ``file:line:column``, ``override key=value``, or ``default``.
+        source: what the file is called.
+    """
+
+    settings: M
+    origins: dict[str, str]
+    source: str
+
+    def where(self, dotted: str) -> str:
+        """The place to look at for a key: its origin, or that of the nearest section, or the source."""
+        origin = self.origins.get(dotted, DEFAULT)
+        return origin if origin != DEFAULT else self.source
+
+
+def read_text(path: FilePath) -> str:
+    """Reads a settings file.
+
+    Raises:
+        ConfigError: ``config.file`` if it cannot be read or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("config.file", f"cannot be read: {error.strerror}", location=str(path)) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError("config.file", f"is not UTF-8 at byte {error.start}", location=str(path)) from None
+
+
+def load_settings(schema: type[M], *, text: str, source: str, overrides: Overrides = ()) -> Loaded[M]:
+    """Parses, overrides and validates.
+
+    Args:
+        schema: the model to validate into.
+        text: the file's text; empty for no file.
+        source: the file's name in places and errors.
+        overrides: ``key=value`` texts, or a mapping from dotted keys to values.
+
+    Raises:
+        ConfigError: all problems at once, each with its place, what was found and what is allowed.
+    """
+    document = parse_yaml(text, source)
+    if document.value is not None and not isinstance(document.value, dict):
+        raise ConfigError("config.yaml", f"holds {show(document.value)}; needed: a mapping", location=f"{source}:1:1")
+    given, problems = as_overrides(overrides)
+    values, override_origins, misplaced = lay_over(schema, document.value or {}, given)
+    checker = _Checker(schema, source, {**document.places, **override_origins})
+    known = checker.known_part(schema, values, ())
+    try:
+        settings = schema.model_validate(known)
+    except ValidationError as error:
+        checker.add(error, known)
+        settings = None
+    raise_all([*problems, *misplaced, *checker.problems])
+    if settings is None:  # every validation error became a problem, so this cannot be reached
+        raise ConfigError("config.invalid", "the settings are not valid", location=source)
+    origins = {leaf.dotted: checker.origin(leaf.keys) for leaf in leaves(type(settings))}
+    return Loaded(settings, origins, source)
+
+
+class _Checker:
+    """Collects problems of values against a schema, each with its place."""
+
+    def __init__(self, schema: type[BaseModel], source: str, places: Mapping[Path, str]) -> None:
+        self.schema = schema
+        self.source = source
+        self.places = places
+        self.problems: list[ConfigError] = []
+        self._settings = {leaf.keys: leaf for leaf in leaves(schema)}
+        self._names: list[Keys] = [*self._settings, *sections(schema)]
+        self._said: set[Keys] = set()  # keys whose problem is known, and sections that hold one: no second complaint
+
+    def place(self, keys: Sequence[str | int]) -> str:
+        """Where a key stands, or the nearest section around it, or the file."""
+        for end in range(len(keys), 0, -1):
+            if (found := self.places.get(tuple(keys[:end]))) is not None:
+                return found
+        return self.source
+
+    def origin(self, keys: Keys) -> str:
+        """Where a value came from: its own place, that of an entry of it, or ``default``."""
+        if keys in self.places:
+            return self.places[keys]
+        below = (place for path, place in self.places.items() if path[: len(keys)] == keys)
+        return next(below, DEFAULT)
+
+    def known_part(self, schema: type[BaseModel], values: Mapping[str, Any], prefix: Keys) -> dict[str, Any]:
+        """The values without unknown keys and misused booleans, each of which becomes a problem."""
+        known: dict[str, Any] = {}
+        for key, field in fields(schema).items():
+            if key not in values and field.is_required() and section(field) is not None:
+                known[key] = {}  # so that the keys it lacks are named, not the section
+        for key, value in values.items():
+            keys = (*prefix, key)
+            found = fields(schema).get(key)
+            inner = section(found) if found is not None else None
+            if found is None:
+                self._unknown(keys, schema)
+            elif isinstance(value, bool) and inner is None and not takes_booleans(found.annotation):
+                self._wrong_value(keys, value)
+                self._said.update((keys, prefix))
+            elif inner is not None and isinstance(value, dict):
+                known[key] = self.known_part(inner, value, keys)
+            elif inner is not None and value is None and not takes_none(found.annotation):
+                known[key] = {}  # a section with nothing in it but comments
+            else:
+                known[key] = value
+        return known
+
+    def add(self, error: ValidationError, values: Mapping[str, Any]) -> None:
+        """Turns pydantic's errors into problems, one per setting."""
+        for detail in error.errors(include_url=False):
+            keys, field = lookup(self.schema, detail["loc"])
+            if keys in self._said:
+                continue
+            self._said.add(keys)
+            if detail["type"] == "missing" and field is not None:
+                self._problem("missing", keys, f"{'.'.join(keys)} is missing; needed: {allowed(field)}")
+            elif detail["type"] in ("value_error", "assertion_error"):
+                rule = str(detail["ctx"]["error"])
+                self._problem("value", keys, f"{'.'.join(keys)}: {rule}" if keys else rule)
+            else:
+                value: Any = values
+                for key in keys:
+                    value = value[key]
+                self._wrong_value(keys, value)
+
+    def _wrong_value(self, keys: Keys, value: Any) -> None:
+        _, field = lookup(self.schema, keys)
+        needed = allowed(field) if field is not None else "a mapping"
+        self._problem("value", keys, f"{'.'.join(keys)} is {show(value)}; allowed: {needed}")
+
+    def _unknown(self, keys: Keys, parent: type[BaseModel]) -> None:
+        meant, words = closest_key(keys, self._names)
+        leaf = self._settings.get(meant) if meant is not None else None
+        self._said.add(keys[:-1])
+        if leaf is not None:
+            self._said.add(leaf.keys)
+        if "." in keys[-1]:
+            hint = "dotted keys are for overrides; in a file, write a section with the key below it"
+        elif meant is None:
+            hint = f"{'.'.join(keys[:-1]) or 'the top level'} has {', '.join(fields(parent))}"
+        else:
+            hint = f"{words} ({leaf.describe()})?" if leaf is not None else f"{words}?"
+        self._problem("unknown-key", keys, f"{'.'.join(keys)} is not a setting", hint)
+
+    def _problem(self, code: str, keys: Keys, message: str, hint: str = "") -> None:
+        self.problems.append(ConfigError(f"config.{code}", message, hint=hint, location=self.place(keys)))

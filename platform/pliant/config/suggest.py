@@ -1,0 +1,49 @@
+"""Did you mean: the closest of known names. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+Keys = tuple[str, ...]
+
+
+def closest(name: str, known: Iterable[str], *, most: int = 3, cutoff: float = 0.6) -> list[str]:
+    """Known names that look like ``name``, best first; case and ``-`` for ``_`` do not count."""
+    by_plain = {_plain(k): k for k in known}
+    return [by_plain[m] for m in difflib.get_close_matches(_plain(name), by_plain, n=most, cutoff=cutoff)]
+
+
+def closest_key(keys: Sequence[str], known: Sequence[Keys]) -> tuple[Keys | None, str]:
+    """The setting that an unknown key may have meant.
+
+    Looks in the key's own section first, then for the same name elsewhere, then for a similar name anywhere.
+
+    Args:
+        keys: the unknown key, in parts.
+        known: all settings and sections, in parts.
+
+    Returns:
+        The setting, or None, and the words for it: ``did you mean optim.lr?`` or ``steps belongs under train: …``.
+    """
+    *parent, name = keys
+    siblings = {k[-1]: k for k in known if k[:-1] == tuple(parent)}
+    if near := closest(name, siblings, most=1):
+        return siblings[near[0]], f"did you mean {'.'.join(siblings[near[0]])}"
+    elsewhere = [k for k in known if _plain(k[-1]) == _plain(name)]
+    if elsewhere:
+        found = elsewhere[0]
+        if len(found) == 1:
+            return found, f"{name} belongs at the top level: {name}"
+        return found, f"{found[-1]} belongs under {'.'.join(found[:-1])}: {'.'.join(found)}"
+    dotted = {".".join(k): k for k in known}
+    if near := closest(".".join(keys), dotted, most=1, cutoff=0.75):
+        return dotted[near[0]], f"did you mean {near[0]}"
+    by_name = {k[-1]: k for k in reversed(known)}
+    if near := closest(name, by_name, most=1, cutoff=0.75):
+        return by_name[near[0]], f"did you mean {'.'.join(by_name[near[0]])}"
+    return None, ""
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_")

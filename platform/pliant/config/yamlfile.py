@@ -1,0 +1,141 @@
+"""YAML 1.2 (core schema) to plain Python values, with the place of every key.
+
+What the core schema reads as a number is one (``2e-5``, ``1.e-4``, ``0x1F``); everything else is text, ``no``, ``on``
+and dates too. Duplicate keys, tags and documents after the first are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from pliant.errors import ConfigError
+
+Path = tuple[str | int, ...]
+"""Keys and list indices from the document's root."""
+
+_NULL = re.compile(r"~|null|Null|NULL|")
+_BOOL = re.compile(r"(true|True|TRUE)|false|False|FALSE")
+_INT = re.compile(r"[-+]?[0-9]+")
+_BASED = re.compile(r"0(?:o[0-7]+|x[0-9a-fA-F]+)")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_SPECIAL = re.compile(r"([-+]?)\.(?:(inf|Inf|INF)|nan|NaN|NAN)")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A parsed document.
+
+    Attributes:
+        value: dicts with text keys, lists, and scalars; None for an empty document.
+        places: ``source:line:column`` of every key and list item.
+    """
+
+    value: Any
+    places: dict[Path, str]
+
+
+def parse_yaml(text: str, source: str) -> Document:
+    """Parses one document.
+
+    Args:
+        text: the document.
+        source: what errors and places call it, usually the file's path.
+
+    Raises:
+        ConfigError: ``config.yaml`` for what is not YAML, with line and column.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        root = YAML(typ="safe", pure=True).compose(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise _not_yaml(error.problem or error.context or "cannot be read", _place(source, mark)) from None
+    except YAMLError as error:
+        raise _not_yaml(str(error).splitlines()[0], source) from None
+    reader = _Reader(source)
+    return Document(None if root is None else reader.value(root, ()), reader.places)
+
+
+def scalar(text: str) -> Any:
+    """What a plain scalar means in the core schema."""
+    if _NULL.fullmatch(text):
+        return None
+    if match := _BOOL.fullmatch(text):
+        return match.group(1) is not None
+    if _INT.fullmatch(text):
+        return int(text)
+    if _BASED.fullmatch(text):
+        return int(text, 0)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    if match := _SPECIAL.fullmatch(text):
+        return float(match.group(1) + ("inf" if match.group(2) else "nan"))
+    return text
+
+
+class _Reader:
+    """Turns composed nodes into values and notes where each of them stands."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.places: dict[Path, str] = {}
+        self._open: set[int] = set()
+
+    def value(self, node: Any, path: Path) -> Any:
+        place = _place(self.source, node.start_mark)
+        if id(node) in self._open:
+            raise _not_yaml("an alias refers to the value that holds it", place)
+        self._open.add(id(node))
+        try:
+            if node.id == "mapping":
+                return self._mapping(node, path)
+            if node.id == "sequence":
+                return [self._item(item, (*path, index)) for index, item in enumerate(node.value)]
+            return self._scalar(node, place)
+        finally:
+            self._open.discard(id(node))
+
+    def _item(self, node: Any, path: Path) -> Any:
+        self.places[path] = _place(self.source, node.start_mark)
+        return self.value(node, path)
+
+    def _mapping(self, node: Any, path: Path) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            place = _place(self.source, key_node.start_mark)
+            if key_node.id != "scalar":
+                raise _not_yaml("a key must be plain text", place)
+            key = str(key_node.value)
+            if key in result:
+                raise ConfigError(
+                    "config.duplicate-key",
+                    f"{_dotted((*path, key))} stands here a second time; the first is at {self.places[(*path, key)]}",
+                    hint="keep one of them",
+                    location=place,
+                )
+            self.places[(*path, key)] = place
+            result[key] = self.value(value_node, (*path, key))
+        return result
+
+    def _scalar(self, node: Any, place: str) -> Any:
+        tag = str(node.tag)
+        if not tag.startswith("tag:yaml.org,2002:"):
+            raise _not_yaml(f"the tag {tag} has no meaning here; write plain values", place)
+        plain = node.style is None and not tag.endswith(":str")
+        return scalar(node.value) if plain else str(node.value)
+
+
+def _place(source: str, mark: Any) -> str:
+    return f"{source}:{mark.line + 1}:{mark.column + 1}" if mark is not None else source
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(map(str, path))
+
+
+def _not_yaml(problem: str, place: str) -> ConfigError:
+    return ConfigError("config.yaml", f"not YAML: {problem}", location=place)

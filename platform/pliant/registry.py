@@ -1,0 +1,208 @@
+"""Finds pipelines by name, path or module, and loads their parts.
+
+    pipelines/lm.py            attribute ``pipeline``: the class (imports torch)
+    pipelines/lm_settings.py   attribute ``ModelSettings``: its model section (pydantic only); may be missing
+    pipelines/lm.yaml          its configuration; may be missing
+
+A name is looked up in ``pipelines/`` of the working directory, then in the one that lies beside Pliant's source root.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pliant.config.suggest import closest
+from pliant.errors import ConfigError, UserCodeError
+from pliant.train.settings import ModelGuards
+
+if TYPE_CHECKING:
+    from pliant.train.protocols import Pipeline
+
+T = TypeVar("T")
+FOLDER = "pipelines"
+DEFAULT_ATTRIBUTE = "pipeline"
+
+
+@dataclass(frozen=True)
+class PipelineRef:
+    """A pipeline that was found, not yet loaded. Picklable.
+
+    Attributes:
+        reference: as the user wrote it.
+        module: name under which its file is imported.
+        file: its Python file.
+        attribute: name of the class in it.
+    """
+
+    reference: str
+    module: str
+    file: Path
+    attribute: str = DEFAULT_ATTRIBUTE
+
+    @property
+    def name(self) -> str:
+        """Short name: the file's, without ending."""
+        return self.file.stem
+
+    @property
+    def settings_file(self) -> Path:
+        """Where its settings model is, if it has one of its own."""
+        return self.file.with_name(f"{self.name}_settings.py")
+
+    @property
+    def config_file(self) -> Path:
+        """Where its configuration is, if there is one."""
+        return self.file.with_suffix(".yaml")
+
+    def model_settings(self) -> type[ModelGuards]:
+        """The model section's class; ``ModelGuards`` itself for a pipeline without settings. Imports no torch.
+
+        Raises:
+            UserCodeError: the file cannot be imported, or holds no ``ModelSettings``.
+        """
+        if not self.settings_file.exists():
+            return ModelGuards
+        module = self._import(f"{self.module}_settings", self.settings_file)
+        return _member(module, "ModelSettings", ModelGuards, self.settings_file)
+
+    def load(self) -> type[Pipeline[Any]]:
+        """The pipeline's class.
+
+        Raises:
+            UserCodeError: the file cannot be imported, or holds no such class.
+        """
+        from pliant.train.protocols import Pipeline
+
+        self.model_settings()  # under its own name first, so that both files mean the same class
+        return _member(self._import(self.module, self.file), self.attribute, Pipeline, self.file)
+
+    @cached_property
+    def code_digest(self) -> str:
+        """blake2b, 32 hex digits, over names and contents of the pipeline's Python files."""
+        digest = blake2b(digest_size=16)
+        for file in (self.file, self.settings_file):
+            if file.exists():
+                content = file.read_bytes()
+                digest.update(f"{file.name}\0{len(content)}\0".encode() + content)
+        return digest.hexdigest()
+
+    def _import(self, name: str, file: Path) -> ModuleType:
+        loaded = sys.modules.get(name)
+        if loaded is not None:
+            origin = getattr(loaded, "__file__", None)
+            if origin is not None and Path(origin).resolve() == file:
+                return loaded
+            if "." not in name and not hasattr(loaded, "__pliant_pipeline__"):
+                raise ConfigError(
+                    "pipeline.name-taken",
+                    f"{name} is also the name of the module {origin}",
+                    hint="rename the file",
+                    location=str(file),
+                )
+        _make_importable(file.parents[name.count(".")])
+        spec = importlib.util.spec_from_file_location(name, file)
+        if spec is None or spec.loader is None:
+            raise ConfigError("pipeline.file", "is not a Python file", location=str(file))
+        module = importlib.util.module_from_spec(spec)
+        vars(module)["__pliant_pipeline__"] = True
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException as error:
+            del sys.modules[name]
+            if not isinstance(error, Exception):
+                raise
+            message = f"cannot be imported: {type(error).__name__}: {error}"
+            raise UserCodeError("pipeline.import", message, location=str(file)) from error
+        return module
+
+
+def find_pipeline(reference: str, *, cwd: Path | None = None) -> PipelineRef:
+    """Finds a pipeline.
+
+    Args:
+        reference: a name (``digits``), a path (``exp/lm.py``), or ``module:attribute``.
+        cwd: directory that names and paths start from; default: the working directory.
+
+    Raises:
+        ConfigError: ``pipeline.unknown``, with the closest names and the list, or ``pipeline.file``.
+    """
+    here = (cwd or Path.cwd()).resolve()
+    if ":" in reference:
+        return _in_module(reference, here)
+    if reference.endswith(".py") or "/" in reference:
+        file = (here / Path(reference).expanduser()).resolve()
+        if file.suffix != ".py" or not file.is_file():
+            raise ConfigError(
+                "pipeline.file",
+                "is not a Python file",
+                hint="give the path of the pipeline's .py file",
+                location=str(file),
+            )
+        return _at(reference, file)
+    for folder in _folders(here):
+        if (folder / f"{reference}.py").is_file():
+            return _at(reference, folder / f"{reference}.py")
+    known = known_pipelines(cwd=here)
+    near = closest(reference, known)
+    raise ConfigError(
+        "pipeline.unknown",
+        f"there is no pipeline {reference}; known: {', '.join(known) or 'none'}",
+        hint=f"did you mean {' or '.join(near)}?" if near else f"looked in {', '.join(map(str, _folders(here)))}",
+    )
+
+
+def known_pipelines(*, cwd: Path | None = None) -> list[str]:
+    """Names of all pipelines that a name can mean, sorted."""
+    files = {f for folder in _folders((cwd or Path.cwd()).resolve()) for f in folder.glob("*.py")}
+    return sorted({f.stem for f in files if not f.stem.endswith("_settings") and not f.stem.startswith("_")})
+
+
+def _folders(here: Path) -> list[Path]:
+    beside_source = Path(__file__).resolve().parents[2]
+    return [root / FOLDER for root in dict.fromkeys((here, beside_source)) if (root / FOLDER).is_dir()]
+
+
+def _at(reference: str, file: Path) -> PipelineRef:
+    """A file in a folder ``pipelines`` is imported as part of it, any other one by its own name."""
+    module = f"{FOLDER}.{file.stem}" if file.parent.name == FOLDER else file.stem
+    return PipelineRef(reference, module, file)
+
+
+def _in_module(reference: str, here: Path) -> PipelineRef:
+    module, _, attribute = reference.partition(":")
+    _make_importable(here)
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or spec.origin is None or not attribute.isidentifier():
+        raise ConfigError(
+            "pipeline.unknown",
+            f"{reference} is no pipeline: no module {module} with a source file",
+            hint="write module:attribute, as in my.models.lm:LM",
+        )
+    return PipelineRef(reference, module, Path(spec.origin).resolve(), attribute)
+
+
+def _make_importable(root: Path) -> None:
+    """Appends a folder to the import path: last, so that nothing in it hides an installed module."""
+    if str(root) not in sys.path:
+        sys.path.append(str(root))
+
+
+def _member(module: ModuleType, attribute: str, kind: type[T], file: Path) -> type[T]:
+    found = getattr(module, attribute, None)
+    if not (isinstance(found, type) and issubclass(found, kind)):
+        what = "is missing" if found is None else f"is {found!r}"
+        raise UserCodeError(
+            "pipeline.class", f"{attribute} {what}; needed: a subclass of {kind.__name__}", location=str(file)
+        )
+    return found
