@@ -28,10 +28,11 @@ class Listed:
     modified_ns: int | None
 
 
-def list_shards(filesystem: fs.FileSystem, root: str, uri: str) -> list[Listed]:
+def list_shards(filesystem: fs.FileSystem, root: str, uri: str, *, unfinished: bool = False) -> list[Listed]:
     """Lists ``*.parquet`` and ``*.parq`` below a root, sorted by the bytes of the relative path.
 
-    Hidden names (``.crc``, ``_SUCCESS``, ``_temporary/`` …) are no part of a dataset.
+    Hidden names (``.crc``, ``_SUCCESS``, ``_temporary/`` …) are no part of a dataset. ``unfinished`` is for
+    the writer: it lists a dataset that is still being written, too.
 
     Raises:
         ConfigError: there is no such directory, or no Parquet file in it.
@@ -45,11 +46,11 @@ def list_shards(filesystem: fs.FileSystem, root: str, uri: str) -> list[Listed]:
     except OSError as error:
         raise StorageError("data.listing", f"the dataset cannot be listed: {error}", location=uri) from error
     files = {info.path[len(root) :].lstrip("/"): info for info in found if info.type == fs.FileType.File}
-    if INCOMPLETE_NAME in files:
+    if INCOMPLETE_NAME in files and not unfinished:
         raise DamageError(
             "data.incomplete",
             "writing this dataset was begun and not finished",
-            hint="run the command that writes it again, with --overwrite",
+            hint="run the command that writes it again",
             location=uri,
         )
     shards = [

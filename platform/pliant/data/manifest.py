@@ -168,7 +168,9 @@ class Manifest:
         return list(_differences(self, other))
 
 
-def build_manifest(uri: str, *, threads: int = 16, previous: Manifest | None = None) -> Manifest:
+def build_manifest(
+    uri: str, *, threads: int = 16, previous: Manifest | None = None, unfinished: bool = False
+) -> Manifest:
     """Reads every footer below a dataset's root.
 
     Args:
@@ -176,13 +178,14 @@ def build_manifest(uri: str, *, threads: int = 16, previous: Manifest | None = N
         threads: footers read at once.
         previous: an older manifest: footers of files with the same size and time are not read again, and its
             columns are the ones that every file must have (otherwise those that most files have).
+        unfinished: for the writer: take the dataset although writing it is not finished.
 
     Raises:
         DamageError: some files cannot be used; lists all of them, each with its reason.
         ConfigError: there is no dataset, or it has no rows.
         StorageError: storage does not answer.
     """
-    manifest, problems = _scan(uri, threads, previous)
+    manifest, problems = _scan(uri, threads, previous, unfinished)
     _refuse(uri, problems, manifest.rows)
     return manifest
 
@@ -241,10 +244,12 @@ def departures(recorded: Manifest, found: Manifest, problems: Problems) -> Probl
     return all_problems
 
 
-def _scan(uri: str, threads: int, previous: Manifest | None) -> tuple[Manifest, Problems]:
+def _scan(
+    uri: str, threads: int, previous: Manifest | None, unfinished: bool = False
+) -> tuple[Manifest, Problems]:
     """Manifest of the good files, and what is wrong with the bad ones."""
     filesystem, root = dataset_filesystem(uri)
-    listed = list_shards(filesystem, root, uri)
+    listed = list_shards(filesystem, root, uri, unfinished=unfinished)
     known = {f.path: f for f in previous.files} if previous else {}
     expected = {f.name: f.type for f in previous.schema if f.name not in previous.partitions} if previous else {}
 

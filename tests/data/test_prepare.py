@@ -1,0 +1,210 @@
+"""Writing datasets: what lies there afterwards, what an interruption leaves, what is refused."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
+
+from pliant.data.filesystem import dataset_filesystem
+from pliant.data.listing import INCOMPLETE_NAME
+from pliant.data.manifest import MANIFEST_NAME, build_manifest, load_or_build_manifest, recorded_manifest
+from pliant.data.prepare import write_dataset
+from pliant.errors import DamageError, StorageError, UsageError, UserCodeError
+from pliant.train.protocols import Split
+from tests.data.shardkit import table, write_foreign
+from tests.s3 import S3Server
+
+SCHEMA = table(1).schema
+
+
+def split(name: str = "train", rows: int = 1000, batch: int = 70, start: int = 0) -> Split:
+    return Split(name, SCHEMA, iter(table(rows, start).to_batches(batch)), row_group_rows=32, rows_per_file=200)
+
+
+@pytest.fixture(params=["local", "s3"])
+def out(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "local":
+        return str(tmp_path / "out")
+    server: S3Server = request.getfixturevalue("s3_server")
+    return server.uri(f"d-{uuid.uuid4().hex}")
+
+
+def read_all(uri: str) -> pa.Table:
+    filesystem, root = dataset_filesystem(uri)
+    return pa.concat_tables(
+        pq.ParquetFile(f"{root}/{f.path}", filesystem=filesystem, page_checksum_verification=True).read()
+        for f in build_manifest(uri).files
+    )
+
+
+def names(uri: str) -> list[str]:
+    filesystem, root = dataset_filesystem(uri)
+    infos = filesystem.get_file_info(fs.FileSelector(root, recursive=True))
+    return sorted(i.base_name for i in infos if i.type == fs.FileType.File)
+
+
+def test_splits_become_shards_with_a_manifest(out: str) -> None:
+    manifests = write_dataset([split(), split("validation", 50)], out)
+    assert list(manifests) == ["train", "validation"]
+    assert names(f"{out}/train") == [MANIFEST_NAME, *(f"part-{i:05d}.parquet" for i in range(5))]
+    assert read_all(f"{out}/train").equals(table(1000))
+    assert read_all(f"{out}/validation").equals(table(50))
+    train = manifests["train"]
+    assert [f.rows for f in train.files] == [(32,) * 6 + (8,)] * 5
+    assert load_or_build_manifest(f"{out}/train") == train
+    recorded = recorded_manifest(f"{out}/train")
+    assert recorded is not None
+    assert recorded.digest == train.digest
+
+
+def test_the_bytes_do_not_depend_on_the_batches(tmp_path: Path) -> None:
+    digests = {
+        write_dataset([split(batch=batch)], str(tmp_path / str(batch)))["train"].digest for batch in (1, 31, 32, 1000)
+    }
+    assert len(digests) == 1
+
+
+def test_an_identical_dataset_is_left_alone(out: str) -> None:
+    first = write_dataset([split(), split("validation", 50)], out)
+    again = write_dataset([split(), split("validation", 50)], out)
+    assert again == first  # times of change included
+
+
+@pytest.mark.parametrize("other", [{"rows": 999}, {"rows": 1001}, {"rows": 1300}, {"rows": 300}, {"start": 1}])
+def test_another_dataset_is_refused_and_left_alone(tmp_path: Path, other: dict[str, int]) -> None:
+    first = write_dataset([split()], str(tmp_path))
+    with pytest.raises(UsageError, match="another dataset lies here"):
+        write_dataset([split(**other)], str(tmp_path))
+    assert load_or_build_manifest(str(tmp_path / "train")) == first["train"]
+
+
+def test_overwrite_replaces_all_of_it(out: str) -> None:
+    write_dataset([split()], out)
+    write_dataset([split(rows=250, start=7)], out, overwrite=True)
+    assert read_all(f"{out}/train").equals(table(250, 7))
+    assert len(load_or_build_manifest(f"{out}/train").files) == 2
+
+
+class Interrupted(Exception):
+    pass
+
+
+def broken_after(rows: int) -> Split:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from table(rows).to_batches(70)
+        raise Interrupted
+
+    return Split("train", SCHEMA, batches(), row_group_rows=32, rows_per_file=200)
+
+
+@pytest.mark.parametrize("rows", [0, 100, 500])
+def test_an_interrupted_split_is_not_readable_and_is_written_anew(out: str, rows: int) -> None:
+    with pytest.raises(Interrupted):
+        write_dataset([broken_after(rows)], out)
+    with pytest.raises(DamageError, match="not finished"):
+        load_or_build_manifest(f"{out}/train")
+    write_dataset([split()], out)
+    assert read_all(f"{out}/train").equals(table(1000))
+    assert INCOMPLETE_NAME not in names(f"{out}/train")
+
+
+def test_no_split_is_readable_before_the_last_one_is_whole(tmp_path: Path) -> None:
+    def splits() -> Iterator[Split]:
+        yield split()
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        write_dataset(splits(), str(tmp_path))
+    with pytest.raises(DamageError, match="not finished"):
+        build_manifest(str(tmp_path / "train"))
+
+
+def test_an_interrupted_overwrite_is_not_readable(tmp_path: Path) -> None:
+    write_dataset([split()], str(tmp_path))
+    with pytest.raises(Interrupted):
+        write_dataset([broken_after(500)], str(tmp_path), overwrite=True)
+    with pytest.raises(DamageError, match="not finished"):
+        load_or_build_manifest(str(tmp_path / "train"))
+
+
+def test_foreign_shards_are_never_overwritten(tmp_path: Path) -> None:
+    write_foreign(tmp_path / "train")
+    with pytest.raises(UsageError, match=r"data-0\.parquet"):
+        write_dataset([split()], str(tmp_path), overwrite=True)
+    other = tmp_path / "other"
+    write_foreign(other / "train", files=1)
+    (other / "train" / "data-0.parquet").rename(other / "train" / "part-00000.parquet")
+    with pytest.raises(UsageError, match=r"part-00000\.parquet"):
+        write_dataset([split()], str(other), overwrite=True)
+
+
+def test_batches_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    batch = pa.table({"id": [1], "x": ["a"]}).to_batches()[0]
+    with pytest.raises(UserCodeError, match=r"lacks the column 'name'; has 'x' as string, not double"):
+        write_dataset([Split("train", SCHEMA, iter([batch]))], str(tmp_path))
+
+
+def test_column_order_of_batches_is_free(tmp_path: Path) -> None:
+    batches = table(10).select(["name", "x", "id"]).to_batches()
+    write_dataset([Split("train", SCHEMA, iter(batches))], str(tmp_path))
+    assert read_all(str(tmp_path / "train")).equals(table(10))
+
+
+@pytest.mark.parametrize("name", ["", ".x", "_x", "a/b", ".."])
+def test_bad_split_names(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserCodeError, match="split name"):
+        write_dataset([split(name)], str(tmp_path))
+
+
+def test_splits_need_rows_and_new_names(tmp_path: Path) -> None:
+    with pytest.raises(UserCodeError, match="no rows"):
+        write_dataset([split(rows=0)], str(tmp_path / "a"))
+    with pytest.raises(UserCodeError, match="split name"):
+        write_dataset([split(), split()], str(tmp_path / "b"))
+
+
+def test_fixed_size_lists_and_dictionaries_survive(tmp_path: Path) -> None:
+    t = pa.table(
+        {"v": pa.array([[1, 2], [3, 4]], pa.list_(pa.int16(), 2)), "d": pa.array(["a", "b"]).dictionary_encode()}
+    )
+    manifest = write_dataset([Split("train", t.schema, iter(t.to_batches()))], str(tmp_path))["train"]
+    assert manifest.schema == pa.schema([("v", pa.list_(pa.int16(), 2)), ("d", pa.string())])
+
+
+def test_an_error_of_the_pipeline_passes_through(tmp_path: Path) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from table(100).to_batches()
+        (tmp_path / "no such input").read_bytes()
+
+    with pytest.raises(FileNotFoundError):
+        write_dataset([Split("train", SCHEMA, batches())], str(tmp_path))
+
+
+def test_storage_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError):
+        write_dataset([split()], str(tmp_path / "file"))
+
+
+def test_memory_stays_at_one_row_group(tmp_path: Path) -> None:
+    schema = pa.schema([("v", pa.list_(pa.int64(), 128))])
+    random = np.random.Generator(np.random.Philox(0))
+    before = pa.total_allocated_bytes()
+    highest = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal highest
+        for _ in range(200):  # 200 × 256 KiB
+            values = pa.array(random.integers(0, 2**62, 256 * 128))
+            yield pa.RecordBatch.from_arrays([pa.FixedSizeListArray.from_arrays(values, 128)], schema=schema)
+            highest = max(highest, pa.total_allocated_bytes() - before)
+
+    write_dataset([Split("train", schema, batches(), row_group_rows=1024, rows_per_file=8192)], str(tmp_path))
+    assert highest < 16 * 2**20
