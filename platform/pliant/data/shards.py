@@ -63,7 +63,8 @@ def write_shards(
         StorageError: a sink fails. What the stream of row groups raises passes through.
     """
     written = 0
-    sink = writer = None
+    sink: Sink = None
+    writer: Any = None
     try:
         for shard, table in groups:
             with storage_errors(f"{location}/{shard_name(shard)}"):
@@ -133,13 +134,13 @@ def _writer(sink: Sink, schema: pa.Schema) -> pq.ParquetWriter:
     return pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True)
 
 
-def _close(writer: pq.ParquetWriter | None, sink: Sink) -> None:
+def _close(writer: Any, sink: Sink) -> None:
     if writer is not None:
         writer.close()
         sink.close()
 
 
-def _abandon(writer: pq.ParquetWriter | None, sink: Sink) -> None:
+def _abandon(writer: Any, sink: Sink) -> None:
     """Lets go of a shard after an error, which is the one to report."""
     with suppress(Exception):
         _close(writer, sink)
