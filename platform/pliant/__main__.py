@@ -1,0 +1,7 @@
+"""``python -m pliant`` is ``pliant``."""
+
+import sys
+
+from pliant.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,127 @@
+"""What commands share: their common arguments, output, and which run a name means."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from pliant.errors import PliantError, UsageError
+
+if TYPE_CHECKING:
+    from pliant.storage.settings import RunSettings
+
+PipelineArgument = Annotated[
+    str, typer.Argument(metavar="PIPELINE", help="A name in pipelines/, the path of a .py file, or module:attribute.")
+]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's name under run.storage, or its full path or URI.")
+]
+OverridesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Settings, as in optim.lr=3e-4.", show_default=False),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write the result as JSON.")]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class RunTarget(NamedTuple):
+    """A run that a command is about: where it is, and how its storage is used."""
+
+    uri: str
+    settings: RunSettings
+
+
+def say(text: str) -> None:
+    """Writes a line of talk to stderr."""
+    typer.echo(text, err=True)
+
+
+def emit(result: Any, *, as_json: bool, text: str) -> None:
+    """Writes a command's result to stdout: ``result`` as one line of JSON, or ``text``."""
+    typer.echo(json.dumps(result, ensure_ascii=False, default=str) if as_json else text)
+
+
+def emit_lines(entries: Iterable[dict[str, Any]]) -> None:
+    """Writes entries to stdout, one line of JSON each, as they come."""
+    for entry in entries:
+        typer.echo(json.dumps(entry, ensure_ascii=False, default=str))
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Plain text in columns, numbers to the right."""
+    cells = [list(header), *([f"{c:,}" if isinstance(c, int) else str(c) for c in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    numeric = [bool(rows) and all(isinstance(c, (int, float)) for c in column) for column in zip(*rows, strict=True)]
+    numeric = numeric or [False] * len(header)
+
+    def line(row: Sequence[str]) -> str:
+        columns = zip(row, widths, numeric, strict=True)
+        return "  ".join(c.rjust(width) if right else c.ljust(width) for c, width, right in columns).rstrip()
+
+    return "\n".join(map(line, cells))
+
+
+def error_text(error: PliantError, *, as_json: bool) -> str:
+    """An error as it is shown on stderr."""
+    if not as_json:
+        return str(error)
+    parts = {"code": error.code, "message": error.message, "hint": error.hint, "location": error.location}
+    return json.dumps({"error": parts, "exit_code": error.exit_code}, ensure_ascii=False)
+
+
+def check_run_name(name: str) -> str:
+    """The name, if a run may have it.
+
+    Raises:
+        UsageError: ``run.name``.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise UsageError(
+            "run.name", f"{name!r} cannot name a run; allowed: letters, digits, '.', '_' and '-', 100 at most"
+        )
+    return name
+
+
+def resolve_run(reference: str, overrides: Sequence[str] | None = ()) -> RunTarget:
+    """Where a run is: a full path or URI as it stands, a name under ``run.storage``.
+
+    Args:
+        reference: what the user wrote.
+        overrides: of which ``run.…`` alone is known here.
+
+    Raises:
+        ConfigError: an override of something else.
+        UsageError: neither a name nor a path.
+    """
+    from pliant.config.base import Settings, setting
+    from pliant.config.loader import load_settings
+    from pliant.storage.settings import RunSettings
+
+    class OnlyRun(Settings):
+        run: RunSettings = setting(RunSettings(), on_resume="free")
+
+    run = load_settings(OnlyRun, text="", source="command line", overrides=list(overrides or ())).settings.run
+    if "/" in reference or reference.startswith(("~", ".")):
+        return RunTarget(reference.rstrip("/"), run)
+    return RunTarget(f"{run.storage.rstrip('/')}/{check_run_name(reference)}", run)
+
+
+def unknown_run(reference: str, uri: str, known: Sequence[str]) -> UsageError:
+    """The error for a run that is not there, with the closest of those that are."""
+    from pliant.config.suggest import closest
+
+    near = closest(reference, known)
+    listed = ", ".join(sorted(known)[:10]) + (" …" if len(known) > 10 else "")
+    hint = (
+        f"did you mean {' or '.join(near)}?"
+        if near
+        else f"runs there: {listed}"
+        if known
+        else "there are no runs there"
+    )
+    return UsageError("run.unknown", f"there is no run {reference}", hint=hint, location=uri)

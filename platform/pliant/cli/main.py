@@ -1,0 +1,82 @@
+"""The command ``pliant``: its commands, and how any of them ends.
+
+stdout is the result, stderr the talk. Errors that Pliant raises on purpose carry their exit code and are shown without
+a traceback, unless ``--debug`` is given or the user's own code raised.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from pliant import __version__
+from pliant.cli import config, data, prepare
+from pliant.cli.common import error_text
+from pliant.errors import EXIT_INFRASTRUCTURE, PliantError, UserCodeError
+
+app = typer.Typer(
+    name="pliant",
+    help="Deterministic, elastic PyTorch training on Ray.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done · 1 your code failed · 2 usage or config · 3 cannot be scheduled · 4 infrastructure or "
+    "damage · 75 stopped, resumable · 130 interrupted",
+)
+app.command("prepare")(prepare.prepare)
+app.add_typer(data.app, name="data")
+app.add_typer(config.app, name="config")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks. Works anywhere on the line.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+) -> None:
+    """``main`` takes ``--debug`` out before the line is parsed: here it is declared for the help text."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line.
+
+    Args:
+        arguments: without the program's name; default: the process's own.
+
+    Returns:
+        The exit code, as ``pliant.errors`` lists them.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    try:
+        app(args=[a for a in given if a != "--debug"], prog_name="pliant")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    except PliantError as error:
+        if debug:
+            traceback.print_exc()
+        elif isinstance(error, UserCodeError) and error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
+        typer.echo(error_text(error, as_json="--json" in given), err=True)
+        return error.exit_code
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        failure = PliantError(
+            "internal",
+            f"{type(error).__name__}: {error}",
+            hint="this is a fault of Pliant or of its environment; --debug shows where it happened",
+        )
+        typer.echo(error_text(failure, as_json="--json" in given), err=True)
+        return EXIT_INFRASTRUCTURE
+    return 0

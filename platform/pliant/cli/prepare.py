@@ -1,0 +1,79 @@
+"""``pliant prepare``: writes a pipeline's dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from pliant.cli.common import JsonOption, OverridesArgument, PipelineArgument, emit, say, table
+
+if TYPE_CHECKING:
+    from pliant.train.protocols import Split
+
+T = TypeVar("T")
+
+
+def prepare(
+    pipeline: PipelineArgument,
+    overrides: OverridesArgument = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another dataset that lies there.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a pipeline's dataset to data.path: checksummed Parquet shards and a manifest for each split.
+
+    A second call compares instead of writing, and fails if the dataset would be another one.
+    """
+    from pliant.configure import load_config
+    from pliant.data.prepare import write_dataset
+    from pliant.errors import UsageError
+    from pliant.registry import find_pipeline
+    from pliant.train.protocols import UnpreparedPipeline
+    from pliant.units import format_bytes
+
+    ref = find_pipeline(pipeline)
+    config, _ = load_config(ref, overrides or ())
+    path = config.data.path
+    say(f"preparing {ref.name} in {path}")
+    try:
+        manifests = write_dataset(_splits(ref.load()(config.model).prepare(), str(ref.file)), path, overwrite=overwrite)
+    except UnpreparedPipeline:
+        hint = "put its shards there yourself, or give it a method prepare"
+        message = f"{ref.name} does not prepare data: its dataset must lie at data.path {path}"
+        raise UsageError("pipeline.no-prepare", message, hint=hint, location=str(ref.file)) from None
+    sizes = {name: sum(file.size for file in manifest.files) for name, manifest in manifests.items()}
+    result = {
+        name: {"path": m.root, "rows": m.rows, "files": len(m.files), "bytes": sizes[name], "digest": m.digest}
+        for name, m in manifests.items()
+    }
+    rows = [(name, m.rows, len(m.files), format_bytes(sizes[name]), m.root) for name, m in manifests.items()]
+    text = table(("split", "rows", "files", "size", "where"), rows)
+    emit({"pipeline": ref.name, "splits": result}, as_json=as_json, text=text)
+    say(f"train on it with: pliant train {pipeline}")
+
+
+def _splits(splits: Iterator[Split], location: str) -> Iterator[Split]:
+    """Says when each split begins, and blames the pipeline for what its own iterators raise."""
+    for split in _blamed(splits, location):
+        say(f"  {split.name} …")
+        yield replace(split, batches=_blamed(split.batches, location))
+
+
+def _blamed(items: Iterator[T], location: str) -> Iterator[T]:
+    from pliant.errors import PliantError, UserCodeError
+    from pliant.train.protocols import UnpreparedPipeline
+
+    iterator = iter(items)
+    while True:
+        try:
+            item = next(iterator)
+        except StopIteration:
+            return
+        except (PliantError, UnpreparedPipeline):
+            raise
+        except Exception as error:
+            message = f"prepare raised {type(error).__name__}: {error}"
+            raise UserCodeError("pipeline.prepare", message, location=location) from error
+        yield item
