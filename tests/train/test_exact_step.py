@@ -13,10 +13,11 @@ import pytest
 import torch
 from torch import nn
 
+from pliant.checkpoint.digest import named_parameters
 from pliant.data.plan import DataState
 from pliant.train.batch_plan import plan_step
 from pliant.train.optim import build_optimizer
-from pliant.train.parallel import join_workers, parameter_names, shard_model
+from pliant.train.parallel import join_workers, shard_model
 from pliant.train.precision import resolve_precision
 from pliant.train.protocols import Loss, Pipeline
 from pliant.train.settings import ModelGuards, OptimSettings, ScheduleSettings, TrainSettings
@@ -115,7 +116,7 @@ def run_case(case: dict[str, Any]) -> list[tuple[Any, ...]]:
         batch = RankBatch(plan, [{name: values[pick] for name, values in source.items()} for pick in picks])
         state, result = step.run(state, batch, wish=1 << workers.rank)
         digest = hashlib.blake2b()
-        for name, parameter in sorted(parameter_names(model)):
+        for name, parameter in sorted(named_parameters(model)):
             digest.update(name.encode() + parameter.full_tensor().detach().numpy().tobytes())
         assert result.wishes == (1 << workers.world_size) - 1
         seen.append((digest.hexdigest(), result.values, result.grad_norm, state))
@@ -138,7 +139,8 @@ def test_same_bits_at_every_worker_count(case: str, runs: dict[int, list[dict[st
     assert len({digest for digest, *_ in alone}) > 1, "nothing was learnt"
     for world_size, ranks in runs.items():
         for rank, seen in enumerate(ranks):
-            assert seen[case] == alone, f"rank {rank} of {world_size}"
+            # As text: the norm of an overflowed step is not a number, which equals nothing.
+            assert repr(seen[case]) == repr(alone), f"rank {rank} of {world_size}"
 
 
 def test_cases_differ(runs: dict[int, list[dict[str, list[tuple[Any, ...]]]]]) -> None:

@@ -5,6 +5,7 @@ Every rank holds an observer and calls it alike; on ranks other than 0 the logs 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -80,7 +81,7 @@ class Observer:
             "tokens": state.tokens,
             **result.values,
             "lr": result.lr,
-            "grad_norm": result.grad_norm,
+            "grad_norm": result.grad_norm if math.isfinite(result.grad_norm) else None,
             "weight": result.weight,
             "world_size": self._workers.world_size,
             "data_s": round(data_s, 6),

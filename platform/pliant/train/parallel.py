@@ -15,8 +15,6 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from pliant.train.precision import Precision
 
-_WRAPPER = "_checkpoint_wrapped_module."
-
 
 @dataclass(frozen=True)
 class Workers:
@@ -96,8 +94,3 @@ def sync_gradients(model: nn.Module, on: bool) -> None:
     """Off while micro-batches accumulate; on for the last one, whose backward reduces the sums."""
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(on)
-
-
-def parameter_names(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """Names as the plain model has them, whatever wrapping is in place."""
-    return [(name.replace(_WRAPPER, ""), parameter) for name, parameter in model.named_parameters()]

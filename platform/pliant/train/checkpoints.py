@@ -1,0 +1,127 @@
+"""Checkpoints as the loop sees them: when one is due, what it records, which older ones go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from pliant.checkpoint.digest import named_parameters
+from pliant.checkpoint.interval import Interval
+from pliant.checkpoint.manifest import LogPosition, ManifestFields
+from pliant.checkpoint.settings import CheckpointSettings
+from pliant.checkpoint.state import model_and_optimizer_state
+from pliant.checkpoint.writer import CheckpointWriter, SaveResult
+from pliant.errors import StorageError
+from pliant.observe.board import CHECKPOINT
+from pliant.train.observer import STEP_LOGS, Observer
+from pliant.train.state import TrainState
+from pliant.units import format_bytes, format_seconds
+
+
+class Checkpoints:
+    """One per rank, called alike on all of them.
+
+    Args:
+        attempt: number of this attempt.
+        digests: of the data manifest, the settings and the code, as the manifest records them.
+        main_metric: metric recorded for choosing the best ones.
+        prune: called on rank 0 in the background after each commit, to retire older checkpoints.
+    """
+
+    def __init__(
+        self,
+        settings: CheckpointSettings,
+        writer: CheckpointWriter,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        observer: Observer,
+        *,
+        attempt: int,
+        rank: int,
+        data_digest: str,
+        config_digest: str,
+        code_version: str,
+        main_metric: str,
+        last_step: int,
+        prune: Callable[[], None],
+    ) -> None:
+        self._settings, self._writer, self._model, self._optimizer = settings, writer, model, optimizer
+        self._observer, self._attempt, self._rank = observer, attempt, rank
+        self._data_digest, self._config_digest, self._code_version = data_digest, config_digest, code_version
+        self._main_metric, self._prune = main_metric, prune
+        self._interval = Interval(settings)
+        self._saved_step = last_step
+        self._saved_at = time.monotonic()
+        self._saved_best: float | None = None
+        self._names = [name for name, _ in named_parameters(model)]
+
+    def wish(self) -> int:
+        """What this rank asks for in the next step. Only rank 0's clock counts, or ranks would differ."""
+        if self._rank != 0 or self._settings.every_steps is not None or self._writer.busy:
+            return 0
+        return CHECKPOINT if time.monotonic() - self._saved_at >= self._interval.seconds else 0
+
+    def due(self, state: TrainState, wishes: int) -> bool:
+        """Whether the state after this step is saved; the same on all ranks."""
+        self._report()
+        every = self._settings.every_steps
+        best = state.evaluated == state.step and state.best is not None and state.best != self._saved_best
+        regular = every is not None and state.step % every == 0
+        return bool(wishes) or regular or (best and self._settings.keep_best > 0)
+
+    def save(self, state: TrainState) -> None:
+        """Copies the state to host memory and returns; the rest happens in the background."""
+        logs = {name: LogPosition(self._attempt, self._observer.logs[name].seq) for name in STEP_LOGS}
+        evaluated = state.evaluated == state.step and state.best is not None
+        self._writer.save(
+            step=state.step,
+            state=model_and_optimizer_state(self._model, self._optimizer),
+            digest_names=self._names,
+            fields=ManifestFields(
+                state=state.to_dict(),
+                data_digest=self._data_digest,
+                config_digest=self._config_digest,
+                code_version=self._code_version,
+                logs=logs,
+                metrics={self._main_metric: float(state.best)} if evaluated and state.best is not None else {},
+            ),
+            before_commit=self._observer.flush,
+            on_commit=lambda result: self._prune(),
+        )
+        self._saved_step, self._saved_at, self._saved_best = state.step, time.monotonic(), state.best
+
+    def finish(self, state: TrainState) -> None:
+        """Makes sure that the last state is committed. Raises StorageError when it cannot be."""
+        self._report()
+        if self._saved_step != state.step:
+            self.save(state)
+        result = self._writer.wait()
+        self._report()
+        self._writer.close()
+        if result is not None and result.outcome != "committed":
+            raise StorageError(
+                "checkpoint.not-saved",
+                f"the checkpoint of step {state.step} could not be written: {result.reason}",
+                hint="free the storage and resume the run; it goes on from the last committed checkpoint",
+            )
+
+    def _report(self) -> None:
+        for result in self._writer.poll():
+            self._event(result)
+
+    def _event(self, result: SaveResult) -> None:
+        if result.outcome == "committed":
+            self._interval.observe(stall_s=result.staging_s + result.waited_s, background_s=result.background_s)
+            text = f"checkpoint {result.ref.step} committed, {format_bytes(result.bytes)}"
+            text += f" in {format_seconds(result.background_s)}, stall {format_seconds(result.staging_s)}"
+            self._observer.event(
+                "checkpoint", text=text, step=result.ref.step, bytes=result.bytes,
+                stall_s=round(result.staging_s, 4), waited_s=round(result.waited_s, 4),
+                background_s=round(result.background_s, 4),
+            )  # fmt: skip
+        else:
+            text = f"checkpoint {result.ref.step} {result.outcome}: {result.reason}"
+            self._observer.event("checkpoint-failed", text=text, step=result.ref.step, tries=result.tries)

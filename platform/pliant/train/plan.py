@@ -1,0 +1,128 @@
+"""The plan of a run: what its settings and its dataset come to. Computed before anything starts, and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pliant.data.manifest import Manifest, load_or_build_manifest
+from pliant.data.memory import memory_bound
+from pliant.data.plan import check_batch, lane_steps, steps_in
+from pliant.errors import ConfigError
+from pliant.settings import RunConfig
+from pliant.units import format_bytes
+
+SPLIT_TRAIN, SPLIT_VALIDATION = "train", "validation"
+
+
+@dataclass(frozen=True)
+class Datasets:
+    """The manifests of a run's splits; ``validation`` is None where there is none."""
+
+    train: Manifest
+    validation: Manifest | None
+
+
+def find_datasets(config: RunConfig) -> Datasets:
+    """Finds and reads the manifests of the configured dataset.
+
+    Raises:
+        ConfigError: nothing is there.
+        DamageError: with every bad file.
+    """
+    root = config.data.path.rstrip("/")
+    split = _manifest_or_none(f"{root}/{SPLIT_TRAIN}")
+    train = split or load_or_build_manifest(root)
+    if config.data.validation is not None:
+        return Datasets(train, load_or_build_manifest(config.data.validation.rstrip("/")))
+    return Datasets(train, _manifest_or_none(f"{root}/{SPLIT_VALIDATION}") if split else None)
+
+
+def _manifest_or_none(uri: str) -> Manifest | None:
+    try:
+        return load_or_build_manifest(uri)
+    except ConfigError:
+        return None
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run comes to.
+
+    Attributes:
+        rows: of the training set, N.
+        steps: of the whole run.
+        workers: to start with.
+        data_memory: bound of each worker's stream in bytes.
+    """
+
+    rows: int
+    validation_rows: int
+    lanes: int
+    steps: int
+    workers: int
+    data_memory: int
+
+    def lines(self, config: RunConfig) -> list[str]:
+        """The plan for people."""
+        batch, lanes = config.train.global_batch, self.lanes
+        per_lane = batch // lanes
+        table = ", ".join(
+            f"{w} → {lane_steps(lanes, w) * -(-per_lane // config.train.micro_batch)}"
+            for w in useful_workers(lanes, config.elastic.min_workers, config.elastic.max_workers)
+        )
+        lines = [
+            f"rows {self.rows:,} train, {self.validation_rows:,} validation",
+            f"steps {self.steps:,} of {batch} rows in {lanes} lanes ({self.steps * batch / self.rows:.2f} epochs)",
+            f"workers {self.workers}; workers → micro-batches a step of at most {config.train.micro_batch} rows: {table}",
+            f"{config.train.precision}, {config.train.reduction} reduction, {config.optim.kind} lr {config.optim.lr:g},"
+            f" {config.schedule.kind} schedule, seed {config.seed}",
+            f"data memory at most {format_bytes(self.data_memory)} a worker, reader {config.data.reader}",
+        ]
+        if per_lane < config.train.micro_batch:
+            lines.append(
+                f"note: a lane gives {per_lane} rows a step, fewer than train.micro_batch {config.train.micro_batch};"
+                " fewer lanes would fill it"
+            )
+        return lines
+
+
+def useful_workers(lanes: int, minimum: int, maximum: int) -> list[int]:
+    """Worker counts from which every further worker makes a step shorter: no W as fast as a smaller one."""
+    counts: list[int] = []
+    for workers in range(minimum, min(maximum, lanes) + 1):
+        if not counts or lane_steps(lanes, workers) < lane_steps(lanes, counts[-1]):
+            counts.append(workers)
+    return counts
+
+
+def choose_workers(lanes: int, minimum: int, maximum: int, *, fitting: int | None = None) -> int:
+    """The largest useful worker count, or the largest of those that fit; 0 when none fits."""
+    fits: Iterable[int] = useful_workers(lanes, minimum, maximum)
+    return max((w for w in fits if fitting is None or w <= fitting), default=0)
+
+
+def make_plan(config: RunConfig, datasets: Datasets, columns: tuple[str, ...] | None, *, workers: int) -> RunPlan:
+    """Computes the plan of a complete configuration.
+
+    Raises:
+        ConfigError: the settings do not fit the dataset.
+    """
+    lanes, rows = config.data.lanes, datasets.train.rows
+    if lanes is None:
+        raise ValueError("the configuration's lanes are not settled yet")
+    check_batch(rows=rows, lanes=lanes, global_batch=config.train.global_batch, tail=config.data.tail)
+    steps = config.train.steps
+    if steps is None:
+        steps = steps_in(rows, config.train.global_batch, config.data.tail, config.train.epochs or 1.0)
+    memory = memory_bound(
+        manifest=datasets.train,
+        data=config.data,
+        lanes=lanes,
+        world_size=workers,
+        global_batch=config.train.global_batch,
+        columns=columns,
+        row_ids=config.train.audit,
+    )
+    validation_rows = datasets.validation.rows if datasets.validation else 0
+    return RunPlan(rows, validation_rows, lanes, steps, workers, memory)
