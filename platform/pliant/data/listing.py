@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from pyarrow import fs
 
 from pliant.data.filesystem import dataset_filesystem
+from pliant.data.patience import patiently
 from pliant.errors import ConfigError, DamageError, StorageError
 
 INCOMPLETE_NAME = "_pliant_incomplete"
@@ -40,7 +41,7 @@ def list_shards(filesystem: fs.FileSystem, root: str, uri: str, *, unfinished: b
         StorageError: storage cannot be listed.
     """
     try:
-        found = filesystem.get_file_info(fs.FileSelector(root, recursive=True))
+        found = patiently(lambda: filesystem.get_file_info(fs.FileSelector(root, recursive=True)), root, uri)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ConfigError("data.not-found", "there is no dataset directory here", location=uri) from error
     except OSError as error:
@@ -71,7 +72,7 @@ def find_splits(uri: str) -> dict[str, str]:
     """
     filesystem, root = dataset_filesystem(uri)
     try:
-        infos = filesystem.get_file_info([f"{root}/{name}" for name in SPLITS])
+        infos = patiently(lambda: filesystem.get_file_info([f"{root}/{name}" for name in SPLITS]), root, uri)
     except OSError as error:
         raise StorageError("data.listing", f"the dataset cannot be listed: {error}", location=uri) from error
     found = [name for name, info in zip(SPLITS, infos, strict=True) if info.type == fs.FileType.Directory]

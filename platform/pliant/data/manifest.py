@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pliant.data.filesystem import dataset_filesystem
 from pliant.data.footer import BadShard, read_footer
 from pliant.data.listing import Listed, list_shards, partition_of
+from pliant.data.patience import patiently
 from pliant.data.schemas import Columns, canonical_columns, drift, fingerprint, partition_type
 from pliant.errors import ConfigError, DamageError, StorageError
 from pliant.units import format_bytes
@@ -156,8 +157,12 @@ class Manifest:
         try:
             document = _Document.model_validate_json(data)
             schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(document.columns, validate=True)))
-        except (ValidationError, ValueError, OSError) as error:
-            raise DamageError("data.manifest", f"the manifest cannot be read: {error}") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "document"
+            raise DamageError("data.manifest", f"the manifest cannot be read: {where}: {first['msg']}") from error
+        except (ValueError, OSError) as error:
+            raise DamageError("data.manifest", f"the manifest cannot be read: columns: {error}") from error
         manifest = cls(document.version, document.root, document.files, schema, document.partitions)
         if manifest.digest != document.digest:
             raise DamageError("data.manifest", f"its digest is {manifest.digest}, it says {document.digest}")
@@ -185,8 +190,9 @@ def build_manifest(
         ConfigError: there is no dataset, or it has no rows.
         StorageError: storage does not answer.
     """
-    manifest, problems = _scan(uri, threads, previous, unfinished)
-    _refuse(uri, problems, manifest.rows)
+    manifest, problems = survey(uri, threads=threads, previous=previous, unfinished=unfinished)
+    refuse(uri, problems)
+    _refuse_empty(manifest)
     return manifest
 
 
@@ -203,8 +209,9 @@ def load_or_build_manifest(uri: str, *, threads: int = 16) -> Manifest:
     recorded = recorded_manifest(uri)
     if recorded is None:
         return build_manifest(uri, threads=threads)
-    found, problems = _scan(uri, threads, recorded)
-    _refuse(uri, departures(recorded, found, problems), found.rows)
+    found, problems = survey(uri, threads=threads, previous=recorded)
+    refuse(uri, departures(recorded, found, problems))
+    _refuse_empty(found)
     return found
 
 
@@ -218,16 +225,20 @@ def recorded_manifest(uri: str) -> Manifest | None:
     filesystem, root = dataset_filesystem(uri)
     path = f"{root}/{MANIFEST_NAME}"
     try:
-        if filesystem.get_file_info(path).type == fs.FileType.NotFound:
-            return None
-        with filesystem.open_input_file(path) as file:
-            data = file.read()
+        data = patiently(lambda: _read_file(filesystem, path), path, uri)
+    except FileNotFoundError:
+        return None
     except OSError as error:
         raise StorageError("data.manifest", f"cannot be read: {error}", location=f"{uri}/{MANIFEST_NAME}") from error
     try:
         return replace(Manifest.from_bytes(data), root=uri)
     except DamageError as error:
         raise DamageError(error.code, error.message, location=f"{uri}/{MANIFEST_NAME}") from error
+
+
+def _read_file(filesystem: fs.FileSystem, path: str) -> bytes:
+    with filesystem.open_input_file(path) as file:
+        return bytes(file.read())
 
 
 def departures(recorded: Manifest, found: Manifest, problems: Problems) -> Problems:
@@ -244,26 +255,34 @@ def departures(recorded: Manifest, found: Manifest, problems: Problems) -> Probl
     return all_problems
 
 
-def _scan(
-    uri: str, threads: int, previous: Manifest | None, unfinished: bool = False
+def survey(
+    uri: str,
+    *,
+    threads: int = 16,
+    previous: Manifest | None = None,
+    trust_times: bool = True,
+    unfinished: bool = False,
 ) -> tuple[Manifest, Problems]:
-    """Manifest of the good files, and what is wrong with the bad ones."""
+    """The manifest of the good files, and what is wrong with the bad ones.
+
+    Args and errors as ``build_manifest``; without ``trust_times`` every footer is read.
+    """
     filesystem, root = dataset_filesystem(uri)
     listed = list_shards(filesystem, root, uri, unfinished=unfinished)
-    known = {f.path: f for f in previous.files} if previous else {}
+    known = {f.path: f for f in previous.files} if previous and trust_times else {}
     expected = {f.name: f.type for f in previous.schema if f.name not in previous.partitions} if previous else {}
 
     def scan(entry: Listed) -> tuple[ShardFile, Columns] | str:
         old = known.get(entry.path)
         if old and old.modified_ns is not None and (old.size, old.modified_ns) == (entry.size, entry.modified_ns):
             return old, expected
+        path, location = f"{root}/{entry.path}", f"{uri.rstrip('/')}/{entry.path}"
         try:
-            footer = read_footer(filesystem, f"{root}/{entry.path}", entry.size)
+            footer = patiently(lambda: read_footer(filesystem, path, entry.size), path, location)
             columns = canonical_columns(footer.schema)
         except (BadShard, ValueError) as error:
             return str(error)
         except OSError as error:
-            location = f"{uri.rstrip('/')}/{entry.path}"
             raise StorageError("data.footer", f"cannot be read: {error}", location=location) from error
         return ShardFile(**vars(entry), footer=footer.digest, rows=footer.rows, bytes=footer.bytes), columns
 
@@ -292,17 +311,22 @@ def _most_common(columns: list[Columns]) -> Columns:
     return columns[prints.index(Counter(prints).most_common(1)[0][0])]
 
 
-def _refuse(uri: str, problems: Problems, rows: int) -> None:
+def refuse(uri: str, problems: Problems) -> None:
+    """Raises one DamageError that lists every bad file with its reason; does nothing when there is none."""
     if problems:
-        lines = [f"  {path}: {problems[path]}" for path in sorted(problems, key=str.encode)]
+        # Reasons come from libraries, too; each stays on its line.
+        lines = [f"  {path}: {' '.join(problems[path].split())}" for path in sorted(problems, key=str.encode)]
         raise DamageError(
             "data.bad-files",
             "\n".join([f"{len(problems)} file{'s' * (len(problems) > 1)} cannot be used:", *lines]),
             hint="restore these files or take them away; nothing was read from the others",
             location=uri,
         )
-    if rows == 0:
-        raise ConfigError("data.empty", "the dataset has no rows", location=uri)
+
+
+def _refuse_empty(manifest: Manifest) -> None:
+    if manifest.rows == 0:
+        raise ConfigError("data.empty", "the dataset has no rows", location=manifest.root)
 
 
 def _differences(old: Manifest, new: Manifest) -> Iterator[str]:
