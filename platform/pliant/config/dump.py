@@ -66,4 +66,7 @@ def _value(value: Any) -> str:
 
 def _text(text: str) -> str:
     plain = _PLAIN.fullmatch(text) is not None and isinstance(scalar(text), str)
-    return text if plain else json.dumps(text, ensure_ascii=False)
+    if plain:
+        return text
+    quoted = json.dumps(text, ensure_ascii=False)  # escapes as YAML does, but leaves what YAML does not take as it is
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)

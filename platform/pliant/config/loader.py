@@ -7,7 +7,7 @@ text ── parse ──▶ values ── overrides ──▶ values ── unkn
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any, Generic, TypeVar
@@ -114,19 +114,16 @@ class _Checker:
         self._names: list[Keys] = [*self._settings, *sections(schema)]
         self._said: set[Keys] = set()  # keys whose problem is known, and sections that hold one: no second complaint
 
-    def place(self, keys: Sequence[str | int]) -> str:
-        """Where a key stands, or the nearest section around it, or the file."""
-        for end in range(len(keys), 0, -1):
-            if (found := self.places.get(tuple(keys[:end]))) is not None:
-                return found
-        return self.source
+    def place(self, keys: Keys) -> str:
+        """Where a key stands, or something below it, or the nearest section around it, or the file."""
+        found = self.origin(keys)
+        around = (self.places.get(keys[:end]) for end in range(len(keys) - 1, 0, -1))
+        return found if found != DEFAULT else next(filter(None, around), self.source)
 
     def origin(self, keys: Keys) -> str:
         """Where a value came from: its own place, that of an entry of it, or ``default``."""
-        if keys in self.places:
-            return self.places[keys]
         below = (place for path, place in self.places.items() if path[: len(keys)] == keys)
-        return next(below, DEFAULT)
+        return self.places.get(keys) or next(below, DEFAULT)
 
     def known_part(self, schema: type[BaseModel], values: Mapping[str, Any], prefix: Keys) -> dict[str, Any]:
         """The values without unknown keys and misused booleans, each of which becomes a problem."""
@@ -162,12 +159,17 @@ class _Checker:
                 self._problem("missing", keys, f"{'.'.join(keys)} is missing; needed: {allowed(field)}")
             elif detail["type"] in ("value_error", "assertion_error"):
                 rule = str(detail["ctx"]["error"])
-                self._problem("value", keys, f"{'.'.join(keys)}: {rule}" if keys else rule)
+                self._problem("value", self._touched(keys), f"{'.'.join(keys)}: {rule}" if keys else rule)
             else:
                 value: Any = values
                 for key in keys:
                     value = value[key]
                 self._wrong_value(keys, value)
+
+    def _touched(self, keys: Keys) -> Keys:
+        """Where to look when a section breaks its own rule: at what an override set in it, else at the section."""
+        below = (p for p, place in self.places.items() if p[: len(keys)] == keys and place.startswith("override "))
+        return next((tuple(map(str, path)) for path in below), keys)
 
     def _wrong_value(self, keys: Keys, value: Any) -> None:
         _, field = lookup(self.schema, keys)

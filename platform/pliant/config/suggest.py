@@ -34,11 +34,8 @@ def closest_key(keys: Sequence[str], known: Sequence[Keys]) -> tuple[Keys | None
     if elsewhere:
         found = elsewhere[0]
         if len(found) == 1:
-            return found, f"{name} belongs at the top level: {name}"
+            return found, f"{found[0]} belongs at the top level: {found[0]}"
         return found, f"{found[-1]} belongs under {'.'.join(found[:-1])}: {'.'.join(found)}"
-    dotted = {".".join(k): k for k in known}
-    if near := closest(".".join(keys), dotted, most=1, cutoff=0.75):
-        return dotted[near[0]], f"did you mean {near[0]}"
     by_name = {k[-1]: k for k in reversed(known)}
     if near := closest(name, by_name, most=1, cutoff=0.75):
         return by_name[near[0]], f"did you mean {'.'.join(by_name[near[0]])}"
