@@ -96,8 +96,14 @@ class S3Server:
         command = [str(weed), "server", f"-dir={self.directory / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
         command += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", f"-s3.port={s3}"]
         command += ["-master.telemetry=false", "-master.volumeSizeLimitMB=64", "-master.volumePreallocate=false"]
-        command += ["-volume.max=100", "-filer", "-s3", f"-s3.config={self.directory / 's3.json'}"]
-        command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false"]
+        command += [
+            "-master.electionTimeout=1s",
+            "-volume.max=100",
+            "-filer",
+            "-s3",
+            f"-s3.config={self.directory / 's3.json'}",
+        ]
+        command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false", "-s3.autoCreateBucket=false"]
         command += [f"-filer.localSocket={self.directory / 'f.sock'}", f"-s3.localSocket={self.directory / 's.sock'}"]
         with open(self.directory / "weed.log", "ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.directory)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
-
 from tests.s3 import S3Server
 
 QUICK = StorageSettings(retry_for=20.0, request_timeout=5.0)

@@ -31,8 +31,8 @@ _PASSING_ERRNOS = frozenset(
         errno.ENOLCK,
     )
 )
-# 408 request timeout, 409 conflicting conditional request, 425 too early, 429 too many requests.
-_PASSING_STATUS = frozenset((408, 409, 425, 429))
+# 408 request timeout, 425 too early, 429 too many requests.
+_PASSING_STATUS = frozenset((408, 425, 429))
 _STATUS = re.compile(r"(?:status code: |status: )(\d{3})")
 
 
@@ -99,9 +99,9 @@ def from_object_error(error: Exception, location: str) -> Exception:
         return StorageError("storage.no-bucket", "the bucket does not exist", hint=hint, location=location)
     if isinstance(error, FileNotFoundError) or status == 404:
         return FileNotFoundError(f"{location} does not exist")
-    if status == 409:
+    if "ConditionalRequestConflict" in text or "OperationAborted" in text:
         return PassingFault(f"conflict with another request: {detail}", maybe_done=False)
-    if status == 412 or type(error).__name__ == "AlreadyExistsError":
+    if status in (409, 412) or type(error).__name__ == "AlreadyExistsError":
         return FileExistsError(f"{location} exists")
     if status == 507 or "XMinioStorageFull" in text or "QuotaExceeded" in text:
         return full(location)

@@ -52,6 +52,21 @@ class LocalBackend:
             except FileNotFoundError as error:
                 raise PassingFault("the folder was removed at this moment", maybe_done=False) from error
 
+    def extend(self, key: str, size: int, data: bytes) -> None:
+        """Makes an object consist of its first ``size`` bytes and ``data``, durably; not at once, unlike ``put``."""
+        with _faults(self.path(key)), open(self.path(key), "r+b") as file:
+            found = file.seek(0, os.SEEK_END)
+            if found < size:
+                hint = "nothing but Pliant may write into a run's directory"
+                message = f"the file has {found} bytes where {size} were written"
+                raise StorageError("storage.shrunk", message, hint=hint, location=self.path(key))
+            # What a failed write left behind goes first: its rest must not follow shorter data.
+            file.truncate(size)
+            file.seek(size)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
     def get(self, key: str) -> bytes:
         with _reading(self.path(key)), open(self.path(key), "rb") as file:
             return file.read()
@@ -98,7 +113,7 @@ class LocalWriter:
         self.closed = False
 
     def _open(self) -> BinaryIO:
-        return open(self._staged, "xb")  # noqa: SIM115 - closed by close and abort
+        return open(self._staged, "xb")
 
     def write(self, data: Any) -> int:
         """Appends bytes or any buffer; returns their number."""

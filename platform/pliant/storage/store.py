@@ -108,6 +108,16 @@ class Store:
 
         return self._try(create, key)
 
+    def extend(self, key: str, size: int, data: bytes) -> None:
+        """Local stores only: makes an object consist of its first ``size`` bytes and ``data``, durably.
+
+        Readers may see part of it meanwhile.
+        """
+        backend = self._backend
+        if not isinstance(backend, LocalBackend):
+            raise TypeError("objects on object storage cannot be extended")
+        self._try(lambda: backend.extend(_checked(key), size, data), key)
+
     def get(self, key: str) -> bytes:
         """An object's bytes; FileNotFoundError when there is none."""
         return self._try(lambda: self._backend.get(_checked(key)), key)

@@ -1,0 +1,119 @@
+"""Reads logs: what counts of the segments of all attempts, in order."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from pliant.storage.layout import LOGS, Segment, damaged, parse_segment
+from pliant.storage.store import Store
+from pliant.storage.view import View
+
+_TIMED = frozenset({"events"})
+"""Logs with several writers at a time, merged by the entries' ``time``; others follow the order of attempts."""
+_AHEAD = 32
+
+
+def read_log(store: Store, view: View, name: str) -> Iterator[dict[str, Any]]:
+    """The entries of a log that count in a view, each with the ``attempt`` that wrote it.
+
+    Raises:
+        DamageError: a segment cannot be read, or entries that count are missing.
+    """
+    parts = [
+        _entries(store, view, name, attempt, segments) for attempt, segments in _segments(store, view, name).items()
+    ]
+    if name not in _TIMED:
+        return (entry for part in parts for _, entry in part)
+    return (entry for _, entry in heapq.merge(*parts, key=lambda item: item[0]))
+
+
+def last_accepted(store: Store, view: View) -> dict[str, dict[int, int]]:
+    """Of every log, the last sequence number that counts now, by attempt."""
+    names = {s.log for o in store.list(LOGS) if (s := parse_segment(o.key))}
+    found: dict[str, dict[int, int]] = {}
+    for name in sorted(names):
+        for attempt, segments in _segments(store, view, name).items():
+            limit = view.accepts_log(name, attempt)
+            if limit is None and segments:
+                lines = _lines(store, segments[-1], store.get(segments[-1].key), last=True)
+                limit = segments[-1].first + len(lines) - 1
+            if limit:
+                found.setdefault(name, {})[attempt] = limit
+    return found
+
+
+def _segments(store: Store, view: View, name: str) -> dict[int, list[Segment]]:
+    """Segments by attempt, those that start above the limit left out; attempts of which nothing counts too."""
+    found: dict[int, list[Segment]] = {a: [] for a in view.claims if view.accepts_log(name, a)}
+    for info in store.list(f"{LOGS}/{name}"):
+        if segment := parse_segment(info.key):
+            limit = view.accepts_log(name, segment.attempt)
+            if limit is None or segment.first <= limit:
+                found.setdefault(segment.attempt, []).append(segment)
+    return {attempt: sorted(found[attempt]) for attempt in sorted(found)}
+
+
+def _entries(
+    store: Store, view: View, name: str, attempt: int, segments: list[Segment]
+) -> Iterator[tuple[float, dict[str, Any]]]:
+    """(time, entry) of one attempt. Times never fall, so that merging keeps the attempt's own order."""
+    limit = view.accepts_log(name, attempt)
+    seq, time = 0, 0.0
+    for segment, data in _fetch(store, segments):
+        if segment.first != seq + 1:
+            raise damaged(
+                f"{store.uri}/{segment.key}", f"entries {seq + 1} to {segment.first - 1} before it are missing"
+            )
+        for line in _lines(store, segment, data, last=segment == segments[-1]):
+            if limit is not None and seq == limit:
+                return
+            seq += 1
+            entry = _parse(store, segment, line)
+            time = max(time, float(entry.get("time", 0.0)))
+            yield time, {**entry, "attempt": attempt}
+    if limit is not None and seq < limit:
+        where = f"{store.uri}/{LOGS}/{name}"
+        raise damaged(where, f"attempt {attempt} should have {limit} entries here, and has {seq}")
+
+
+def _fetch(store: Store, segments: Iterable[Segment]) -> Iterator[tuple[Segment, bytes]]:
+    """Segments with their bytes, some read ahead: a long run has thousands of small ones."""
+    waiting: deque[tuple[Segment, Future[bytes]]] = deque()
+    with ThreadPoolExecutor(8) as pool:
+        try:
+            for segment in segments:
+                waiting.append((segment, pool.submit(store.get, segment.key)))
+                if len(waiting) > _AHEAD:
+                    first, future = waiting.popleft()
+                    yield first, future.result()
+            while waiting:
+                first, future = waiting.popleft()
+                yield first, future.result()
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+
+def _lines(store: Store, segment: Segment, data: bytes, *, last: bool) -> list[bytes]:
+    """Complete lines. The end of an attempt's last segment may be torn: its writer was killed or is writing."""
+    complete, _, torn = data.rpartition(b"\n")
+    if torn and not last:
+        raise damaged(f"{store.uri}/{segment.key}", "its last line is incomplete, and more follows in the next segment")
+    return complete.split(b"\n") if complete else []
+
+
+def _parse(store: Store, segment: Segment, line: bytes) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except ValueError as error:
+        raise damaged(f"{store.uri}/{segment.key}", f"a line is not JSON ({error})") from error
+    if not isinstance(entry, dict):
+        raise damaged(
+            f"{store.uri}/{segment.key}", f"a line holds a {type(entry).__name__} where an object is expected"
+        )
+    return entry
