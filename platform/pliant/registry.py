@@ -183,7 +183,7 @@ def _in_module(reference: str, here: Path) -> PipelineRef:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         spec = None
-    if spec is None or spec.origin is None or not attribute.isidentifier():
+    if spec is None or spec.origin is None or not spec.has_location or not attribute.isidentifier():
         raise ConfigError(
             "pipeline.unknown",
             f"{reference} is no pipeline: no module {module} with a source file",
