@@ -107,8 +107,10 @@ def test_order_spreads_rows_over_windows_and_rows_within_them():
 
 def test_permutation_is_that_of_the_window_alone():
     window = Window(epoch=1, lane=2, index=3, start=0, stop=64, pieces=())
-    assert sorted(window_permutation(5, window, shuffle=True)) == list(range(64))
-    assert list(window_permutation(5, window, shuffle=False)) == list(range(64))
+    order = make_order([64], 1, 1, seed=5)
+    assert sorted(window_permutation(5, window)) == list(range(64))
+    assert list(order.permutation(window)) == list(window_permutation(5, window))
+    assert list(make_order([64], 1, 1, shuffle=False).permutation(window)) == list(range(64))
 
 
 def test_golden_order_pins_the_version():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -44,21 +45,36 @@ def dataset_filesystem(uri: str) -> tuple[fs.FileSystem, str]:
 
 
 def _s3(bucket: str) -> fs.FileSystem:
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    timeouts = {"connect_timeout": _CONNECT_TIMEOUT_S, "request_timeout": _REQUEST_TIMEOUT_S}
+    env = os.environ.get
+    return _s3_client(
+        bucket,
+        endpoint=env("AWS_ENDPOINT_URL_S3") or env("AWS_ENDPOINT_URL"),
+        region=env("AWS_REGION") or env("AWS_DEFAULT_REGION"),
+        access_key=env("AWS_ACCESS_KEY_ID"),
+        secret_key=env("AWS_SECRET_ACCESS_KEY"),
+        session_token=env("AWS_SESSION_TOKEN"),
+    )
+
+
+@lru_cache(maxsize=16)
+def _s3_client(
+    bucket: str, *, endpoint: str | None, region: str | None, access_key: str | None, **secrets: str | None
+) -> fs.FileSystem:
+    """One client a process and account, so that reads share its connections."""
+    keys = {"access_key": access_key, **secrets} if access_key else {}  # none: roles, profiles and metadata services
+    options = {**keys, "connect_timeout": _CONNECT_TIMEOUT_S, "request_timeout": _REQUEST_TIMEOUT_S}
     if not endpoint:
-        return fs.S3FileSystem(region=region or fs.resolve_s3_region(bucket), **timeouts)
+        return fs.S3FileSystem(region=region or fs.resolve_s3_region(bucket), **options)
     scheme, _, address = endpoint.rpartition("://")
     # Servers with an endpoint of their own have no regions to ask for; the signature still needs a name.
     return fs.S3FileSystem(
-        region=region or "us-east-1", endpoint_override=address.rstrip("/"), scheme=scheme or "https", **timeouts
+        region=region or "us-east-1", endpoint_override=address.rstrip("/"), scheme=scheme or "https", **options
     )
 
 
 def _by_fsspec(uri: str, scheme: str) -> fs.FileSystem:
     """Azure and the rest through fsspec: pyarrow has no Azure in all of its builds."""
-    import fsspec
+    import fsspec  # type: ignore[import-untyped]
 
     try:
         return fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem(scheme)))

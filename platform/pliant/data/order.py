@@ -86,10 +86,8 @@ def _permutation(n: int, *key: object) -> Int64Array:
     return np.argsort(np.random.Philox(key=words).random_raw(n), kind="stable").astype(np.int64, copy=False)
 
 
-def window_permutation(seed: int, window: Window, *, shuffle: bool) -> Int64Array:
-    """Maps output order to row of the concatenated pieces, shape (window.rows,); the identity without ``shuffle``."""
-    if not shuffle:
-        return np.arange(window.rows, dtype=np.int64)
+def window_permutation(seed: int, window: Window) -> Int64Array:
+    """Maps output order to row of the window's concatenated pieces, int64, shape (window.rows,)."""
     return _permutation(window.rows, seed, window.epoch, "rows", window.lane, window.index)
 
 
@@ -162,8 +160,8 @@ class EpochOrder:
             yield window
 
     def permutation(self, window: Window) -> Int64Array:
-        """Maps output order to row of the window's concatenated pieces, int64, shape (window.rows,)."""
-        return window_permutation(self.seed, window, shuffle=self.shuffle)
+        """As :func:`window_permutation`; the identity without ``shuffle``."""
+        return window_permutation(self.seed, window) if self.shuffle else np.arange(window.rows, dtype=np.int64)
 
     def _group_at(self, row: int) -> int:
         return int(np.searchsorted(self._ends, row, side="right"))

@@ -1,0 +1,87 @@
+"""How much memory a rank's stream takes, computed before it is started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pliant.data.manifest import Manifest
+from pliant.data.order import Piece, Window
+from pliant.data.plan import lane_steps
+from pliant.data.reading import ReadSpec, locate, read_spec, read_window
+from pliant.data.settings import DataSettings
+
+_INDEX_BYTES = 32
+"""Per row while a window is put in order: random words and indices."""
+
+
+def memory_bound(
+    *,
+    manifest: Manifest,
+    data: DataSettings,
+    lanes: int,
+    world_size: int,
+    global_batch: int,
+    columns: Sequence[str] | None = None,
+    row_ids: bool = False,
+) -> int:
+    """Bytes that the busiest rank's stream does not exceed: lanes × window × (1 + look-ahead), and reading itself.
+
+    Columns of fixed width are known from the schema. Where others are read, one row group is, to learn how much
+    its bytes grow when decoded; the bound is then as good as that row group is typical.
+
+    Raises:
+        ConfigError, DamageError, StorageError: as :func:`pliant.data.reading.read_window`.
+    """
+    spec = read_spec(manifest, data, columns=columns, row_ids=row_ids)
+    group_bytes = decoded_group_bytes(manifest, spec)
+    window_bytes = _largest_sum(group_bytes, data.window)
+    index_bytes = _largest_sum(manifest.group_rows, data.window) * _INDEX_BYTES
+    owned = lane_steps(lanes, world_size)
+    # Where windows are smaller than a lane's share of a batch, several of them are needed at once.
+    batch_bytes = owned * (global_batch // lanes) * float((group_bytes / manifest.group_rows).max())
+    alive = windows_alive(owned, data.read.look_ahead) * window_bytes
+    return int(alive + data.read.threads * (window_bytes + index_bytes) + batch_bytes)
+
+
+def windows_alive(lanes_owned: int, look_ahead: int) -> int:
+    """Most windows of a rank in memory: each lane's one in use and those read ahead.
+
+    At least two a lane even without look-ahead: a lane's next window is there before its last is let go of.
+    """
+    return lanes_owned * (1 + max(1, look_ahead))
+
+
+def largest_window_bytes(manifest: Manifest, spec: ReadSpec, window: int) -> int:
+    """Decoded bytes of the largest possible window of ``window`` row groups."""
+    return int(_largest_sum(decoded_group_bytes(manifest, spec), window))
+
+
+def decoded_group_bytes(manifest: Manifest, spec: ReadSpec) -> npt.NDArray[np.float64]:
+    """Bytes of each non-empty row group once decoded, shape (groups,); estimated where widths vary."""
+    widths = [_width(field.type) for field in spec.table_schema]
+    if None not in widths:
+        return (manifest.group_rows * sum(w for w in widths if w is not None)).astype(np.float64)
+    largest = int(manifest.group_bytes.argmax())
+    rows = int(manifest.group_rows[largest])
+    whole = Window(epoch=0, lane=0, index=0, start=0, stop=rows, pieces=(Piece(largest, 0, rows),))
+    table = read_window(spec, locate(manifest, whole), None)
+    growth = table.nbytes / int(manifest.group_bytes[largest])
+    return (manifest.group_bytes * growth).astype(np.float64)
+
+
+def _width(kind: pa.DataType) -> float | None:
+    """Bytes of a value with its validity bit; None where values differ."""
+    if pa.types.is_fixed_size_list(kind):
+        inner = _width(kind.value_type)
+        return None if inner is None else inner * kind.list_size + 1 / 8
+    if pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind) or pa.types.is_decimal(kind):
+        return (kind.bit_width + 1) / 8
+    return None
+
+
+def _largest_sum(sizes: npt.NDArray[np.float64] | npt.NDArray[np.int64], count: int) -> float:
+    return float(np.sort(sizes)[-count:].sum())
