@@ -7,41 +7,20 @@ manifest.json  this, which makes the checkpoint exist
 
 from __future__ import annotations
 
+import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
-from pliant.errors import DamageError
+from pliant.errors import DamageError, UsageError
+from pliant.storage.layout import CheckpointRef
 
 MANIFEST_VERSION = 1
-MANIFEST_NAME = "manifest.json"
 METADATA_NAME = ".metadata"
-FOLDER = "checkpoints/"
-_REF = re.compile(r"step-(\d{8,})\.a(\d{6,})")
-
-
-class CheckpointRef(NamedTuple):
-    """A checkpoint by step and by the attempt that wrote it. Sorts by step, then by attempt."""
-
-    step: int
-    attempt: int
-
-    @property
-    def prefix(self) -> str:
-        """Key prefix of its files, with the slash at the end."""
-        return f"{FOLDER}step-{self.step:08d}.a{self.attempt:06d}/"
-
-    @staticmethod
-    def parse(key: str) -> CheckpointRef | None:
-        """The checkpoint that a key below ``checkpoints/`` belongs to, or None."""
-        match = _REF.match(key.removeprefix(FOLDER))
-        return CheckpointRef(int(match.group(1)), int(match.group(2))) if match else None
-
 
 _STRICT: Any = {"extra": "forbid", "strict": True}
 
@@ -105,32 +84,52 @@ class CheckpointManifest:
         return sum(entry.size for entry in self.files.values())
 
     def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self), sort_keys=True, indent=1).encode()
+        """As JSON, with a digest of its own."""
+        record = asdict(self)
+        return json.dumps({"blake2b": _digest(record), "manifest": record}, sort_keys=True, indent=1).encode()
 
     @staticmethod
     def from_bytes(data: bytes, ref: CheckpointRef) -> CheckpointManifest:
-        """Reads a manifest; raises DamageError when it is not one, or not that of ``ref``."""
+        """Reads the manifest of ``ref``.
+
+        Raises:
+            DamageError: it is not a manifest, its digest differs, or it is that of another checkpoint.
+            UsageError: it was written by another version of Pliant.
+        """
         try:
-            manifest = _ADAPTER.validate_json(data)
+            envelope = json.loads(data)
+            record = envelope["manifest"]
+            intact = envelope["blake2b"] == _digest(record)
+        except (ValueError, TypeError, KeyError) as error:
+            raise _damaged(ref, f"it cannot be read ({type(error).__name__}: {error})") from error
+        if not intact:
+            raise _damaged(ref, "it differs from its digest")
+        if record.get("version") != MANIFEST_VERSION:
+            message = f"the manifest has version {record.get('version')}; this Pliant reads {MANIFEST_VERSION}"
+            hint = "resume with the version of Pliant that wrote it"
+            raise UsageError("checkpoint.version", message, hint=hint, location=ref.manifest)
+        try:
+            manifest = _ADAPTER.validate_json(json.dumps(record))
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
-            reason = f"{place}: {first['msg']}" if place else first["msg"]
-            raise _damaged(ref, f"the manifest cannot be read: {reason}") from error
-        if manifest.version != MANIFEST_VERSION:
-            raise _damaged(ref, f"the manifest has version {manifest.version}, this Pliant reads {MANIFEST_VERSION}")
+            raise _damaged(ref, f"{place}: {first['msg']}") from error
         if manifest.ref != ref:
-            raise _damaged(ref, f"the manifest is that of step {manifest.step}, attempt {manifest.attempt}")
+            raise _damaged(ref, f"it is that of step {manifest.step}, attempt {manifest.attempt}")
         if METADATA_NAME not in manifest.files:
-            raise _damaged(ref, f"the manifest names no {METADATA_NAME}")
+            raise _damaged(ref, f"it names no {METADATA_NAME}")
         return manifest
 
 
 _ADAPTER = TypeAdapter(CheckpointManifest)
 
 
+def _digest(record: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
 def _damaged(ref: CheckpointRef, reason: str) -> DamageError:
-    return DamageError("checkpoint.manifest", reason, location=ref.prefix + MANIFEST_NAME)
+    return DamageError("checkpoint.manifest", reason, location=ref.manifest)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,12 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,14 +24,16 @@ import torch.distributed as dist
 
 from pliant.checkpoint.dcp import StateSaver
 from pliant.checkpoint.digest import NamedShard, parameter_digest
-from pliant.checkpoint.manifest import MANIFEST_NAME, CheckpointManifest, CheckpointRef, FileEntry, ManifestFields
+from pliant.checkpoint.manifest import CheckpointManifest, FileEntry, ManifestFields
 from pliant.checkpoint.ranks import Ranks
 from pliant.checkpoint.staging import HostCopy
 from pliant.errors import PliantError, StorageError
+from pliant.storage.layout import MANIFEST, CheckpointRef
 from pliant.storage.store import Store
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0
+_NICENESS = 10
 _EXIT_GRACE = 60.0
 """Seconds that the end of the process waits for a save, where the writer was not closed."""
 
@@ -193,7 +198,11 @@ class CheckpointWriter:
         return self._join(timeout)
 
     def _start(self, work: Callable[[], None], name: str) -> None:
-        self._thread = threading.Thread(target=work, name=name, daemon=True)
+        def run() -> None:
+            _yield_to_training()
+            work()
+
+        self._thread = threading.Thread(target=run, name=name, daemon=True)
         self._thread.start()
 
     def _join(self, timeout: float | None = None) -> bool:
@@ -253,7 +262,7 @@ class CheckpointWriter:
         return True
 
     def _write(self, job: _Job) -> CheckpointManifest:
-        store = self._store.child(job.ref.prefix.rstrip("/"))
+        store = self._store.child(job.ref.prefix)
         existing = self._ranks.at_root("looking for the checkpoint", lambda: self._existing(store, job))
         if existing is not None:
             return existing
@@ -264,9 +273,9 @@ class CheckpointWriter:
 
     def _existing(self, store: Store, job: _Job) -> CheckpointManifest | None:
         """The manifest, when an earlier try or an earlier save of this step has committed already."""
-        if store.head(MANIFEST_NAME) is None:
+        if store.head(MANIFEST) is None:
             return None
-        manifest = CheckpointManifest.from_bytes(store.get(MANIFEST_NAME), job.ref)
+        manifest = CheckpointManifest.from_bytes(store.get(MANIFEST), job.ref)
         if manifest.state != json.loads(json.dumps(dict(job.fields.state))):
             message = f"step {job.ref.step} was saved before in this attempt, with another state"
             raise PliantError("checkpoint.exists", message, location=job.ref.prefix)
@@ -290,7 +299,7 @@ class CheckpointWriter:
         )
         job.before_commit()
         self._check()
-        if not store.put_if_absent(MANIFEST_NAME, manifest.to_bytes()):
+        if not store.put_if_absent(MANIFEST, manifest.to_bytes()):
             raise PliantError("checkpoint.exists", "another writer has committed it", location=job.ref.prefix)
         return manifest
 
@@ -318,6 +327,13 @@ class CheckpointWriter:
             self._error = error
             self._unsettled = False
             self._state.notify_all()
+
+
+def _yield_to_training() -> None:
+    """Where cores are short, training goes first: on Linux a niceness belongs to a thread, not to the process."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def _named(job: _Job) -> list[NamedShard]:
