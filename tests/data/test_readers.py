@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from itertools import islice
 
 import pyarrow as pa
 import pytest
 
 from pliant.data import local
+from pliant.data.filesystem import dataset_filesystem
+from pliant.data.manifest import build_manifest
 from pliant.data.memory import memory_bound, windows_alive
 from pliant.data.plan import Share
 from pliant.data.reading import ROW_COLUMN, ROW_GROUP_COLUMN
+from pliant.errors import DamageError
 from tests.data.streams import (
     RAGGED,
     SINGLE,
@@ -232,3 +236,19 @@ def test_more_workers_than_lanes_are_refused(tmp_path):
     manifest = write_groups(tmp_path, SINGLE)
     with pytest.raises(Exception, match="3 workers over 2 lanes"):
         open_at(manifest, settings(manifest), lanes=2, world_size=3)
+
+
+def test_shards_on_s3_are_read_alike(tmp_path, s3_server):
+    manifest = write_groups(tmp_path, RAGGED)
+    uri = s3_server.uri(f"t-{uuid.uuid4().hex}/shards")
+    filesystem, root = dataset_filesystem(uri)
+    for file in manifest.files:
+        with filesystem.open_output_stream(f"{root}/{file.path}") as sink:
+            sink.write((tmp_path / file.path).read_bytes())
+    remote = build_manifest(uri)
+    assert remote.digest == manifest.digest
+    plan = {"lanes": 4, "global_batch": 8, "steps": 70, "world_size": 2}
+    assert stream_ids(remote, settings(remote), **plan) == stream_ids(manifest, settings(manifest), **plan)
+    filesystem.delete_file(f"{root}/{manifest.files[1].path}")
+    with pytest.raises(DamageError, match=r"s3://.*part-00001\.parquet, row group \d.*no longer there"):
+        stream_ids(remote, settings(remote), **plan)

@@ -12,13 +12,16 @@ Fault = Literal["passing", "missing", "refused", "damage", "other"]
 
 _PASSING = re.compile(
     r"""\b(status|code|error)\W{0,3}(429|500|502|503|504)\b | slow.?down | too.?many.?requests | rate.?limit | throttl
-    | (service|temporarily).?unavailable | internal.?(failure|server|error) | bad.gateway | time[sd]?.?out
+    | \bunavailable\b | exhausted | internal.?(failure|server|error) | bad.gateway | time[sd]?.?out
     | deadline.?exceeded | connection | disconnect | network | broken.pipe | curl | try.again | incomplete.?read
     | \breset\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 _MISSING = re.compile(r"\bstatus.404\b|no.?such.?(file|key|bucket)|path does not exist", re.IGNORECASE)
-_REFUSED = re.compile(r"\bstatus.40[13]\b|access.?denied|forbidden|unauthori[sz]ed|credential|signature", re.IGNORECASE)
+_REFUSED = re.compile(
+    r"\bstatus.40[13]\b|(access|permission).?denied|forbidden|unauthenticated|unauthori[sz]ed|credential|signature",
+    re.IGNORECASE,
+)
 _BY_STATUS: dict[object, Fault] = {401: "refused", 403: "refused", 404: "missing"}
 _BY_STATUS |= dict.fromkeys((429, 500, 502, 503, 504), "passing")
 _PASSING_ERRNO = {
@@ -36,7 +39,8 @@ def classify(error: BaseException, path: str) -> Fault:
 
     Returns:
         ``passing``: storage was busy, slow or cut off. ``missing``: there is no such object. ``refused``: it may
-        not be read. ``damage``: the bytes came, and are wrong. ``other``: none of these, such as too little memory.
+        not be read. ``damage``: as far as the text can tell, the bytes came and are wrong. ``other``: none of
+        these, such as too little memory.
     """
     if isinstance(error, MemoryError):
         return "other"

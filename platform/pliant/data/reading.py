@@ -28,6 +28,7 @@ ROW_COLUMN = "__row__"
 """int64: place of the row in that row group."""
 
 _LONGEST_WAIT_S = 30.0
+_CHUNK_BYTES = 8 * 2**20
 _log = logging.getLogger("pliant.data")
 
 
@@ -161,6 +162,8 @@ def _read_piece(spec: ReadSpec, piece: ShardPiece, cancelled: Event) -> pa.Table
             fault = classify(error, piece.path)
             if fault == "other":
                 raise
+            if fault == "damage" and not _comes_whole(spec, piece):
+                fault = "passing"  # storage's trouble, in words that nobody knew
             if fault != "passing" or attempt == spec.retries or cancelled.is_set():
                 raise _explained(error, fault, location, spec.retries) from error
             delay = min(spec.backoff * 2**attempt, _LONGEST_WAIT_S) * random.uniform(0.5, 1.5)
@@ -198,6 +201,16 @@ def _decode(spec: ReadSpec, piece: ShardPiece) -> pa.Table:
     if table.num_rows != piece.rows:
         raise DamageError("data.changed-shard", f"has {table.num_rows} rows, the manifest says {piece.rows}")
     return _finished(spec, piece, table.slice(piece.start, piece.stop - piece.start))
+
+
+def _comes_whole(spec: ReadSpec, piece: ShardPiece) -> bool:
+    """Whether storage hands over every byte of a shard: only then can they be called wrong."""
+    filesystem, root = dataset_filesystem(spec.uri)
+    try:
+        with filesystem.open_input_file(f"{root}/{piece.path}") as source:
+            return sum(iter(lambda: len(source.read(_CHUNK_BYTES)), 0)) == piece.size
+    except Exception:
+        return False
 
 
 def _finished(spec: ReadSpec, piece: ShardPiece, table: pa.Table) -> pa.Table:
