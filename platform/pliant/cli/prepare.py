@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, PipelineArgument, emit, say, table
+from pliant.cli.common import JsonOption, OverridesArgument, PipelineArgument, say
+from pliant.cli.data import show_manifests
 
 if TYPE_CHECKING:
     from pliant.train.protocols import Split
@@ -31,7 +32,6 @@ def prepare(
     from pliant.errors import UsageError
     from pliant.registry import find_pipeline
     from pliant.train.protocols import UnpreparedPipeline
-    from pliant.units import format_bytes
 
     ref = find_pipeline(pipeline)
     config, _ = load_config(ref, overrides or ())
@@ -43,14 +43,7 @@ def prepare(
         hint = "put its shards there yourself, or give it a method prepare"
         message = f"{ref.name} does not prepare data: its dataset must lie at data.path {path}"
         raise UsageError("pipeline.no-prepare", message, hint=hint, location=str(ref.file)) from None
-    sizes = {name: sum(file.size for file in manifest.files) for name, manifest in manifests.items()}
-    result = {
-        name: {"path": m.root, "rows": m.rows, "files": len(m.files), "bytes": sizes[name], "digest": m.digest}
-        for name, m in manifests.items()
-    }
-    rows = [(name, m.rows, len(m.files), format_bytes(sizes[name]), m.root) for name, m in manifests.items()]
-    text = table(("split", "rows", "files", "size", "where"), rows)
-    emit({"pipeline": ref.name, "splits": result}, as_json=as_json, text=text)
+    show_manifests({"pipeline": ref.name}, manifests, as_json=as_json)
     say(f"train on it with: pliant train {pipeline}")
 
 
