@@ -11,7 +11,6 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +22,8 @@ from pliant.data.filesystem import dataset_filesystem
 from pliant.data.listing import find_splits
 from pliant.data.manifest import Manifest, load_or_build_manifest
 from pliant.data.prepare import DatasetTarget, finish
-from pliant.data.rowgroups import open_shard, read_group
-from pliant.data.shards import row_groups
+from pliant.data.rowgroups import measured_row_bytes, read_tables
+from pliant.data.shards import SHUFFLED_KEY, row_groups
 from pliant.errors import UsageError
 
 GROUP_BYTES = 2**20
@@ -71,15 +70,16 @@ def repack(
     for name, uri in find_splits(source).items():
         manifest = load_or_build_manifest(uri)
         target = DatasetTarget(f"{out.rstrip('/')}/{name}" if name else out, overwrite=overwrite)
-        row_bytes = _row_bytes(manifest)
+        row_bytes = measured_row_bytes(manifest)
         rows = row_group_rows or max(1, int(GROUP_BYTES / row_bytes))
         # A bucket is held as it was read and as it is written.
         buckets = min(_MAX_BUCKETS, max(1, -(-int(manifest.rows * row_bytes * 2) // memory)))
         with tempfile.TemporaryDirectory(dir=scratch, prefix="pliant-repack-") as directory:
             files = [Path(directory) / f"{i}.arrow" for i in range(buckets)]
             _divide(manifest, files, seed, max(1, memory // 4))
-            groups = row_groups(_shuffled(files, seed), manifest.schema, rows, rows * FILE_GROUPS)
-            target.write(groups, manifest.schema)
+            schema = manifest.schema.with_metadata({SHUFFLED_KEY: str(seed)})
+            groups = row_groups(_shuffled(files, seed), schema, rows, rows * FILE_GROUPS)
+            target.write(groups, schema)
         targets[name] = target
     return finish(targets)
 
@@ -90,7 +90,7 @@ def _divide(manifest: Manifest, files: list[Path], seed: int, piece_bytes: int) 
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with ExitStack() as stack:
         writers = [stack.enter_context(pa.ipc.new_stream(file, manifest.schema, options=options)) for file in files]
-        for piece in _pieces(_tables(manifest, range(len(manifest.group_rows))), piece_bytes):
+        for piece in _pieces(read_tables(manifest, range(len(manifest.group_rows))), piece_bytes):
             bucket = words.random_raw(piece.num_rows) % len(files)
             sorted_piece = piece.take(pa.array(np.argsort(bucket, kind="stable"))).combine_chunks()
             ends = np.cumsum(np.bincount(bucket.astype(np.int64), minlength=len(files)))
@@ -129,31 +129,6 @@ def _shuffled(files: list[Path], seed: int) -> Iterator[pa.RecordBatch]:
         )
         for start in range(0, table.num_rows, _BATCH_ROWS):
             yield from table.take(pa.array(order[start : start + _BATCH_ROWS])).to_batches()
-
-
-def _tables(manifest: Manifest, ordinals: Iterable[int]) -> Iterator[pa.Table]:
-    """Non-empty row groups by their ordinals, with the manifest's columns."""
-    filesystem, root = dataset_filesystem(manifest.root)
-    for number, groups in groupby(ordinals, key=lambda ordinal: int(manifest.group_file[ordinal])):
-        file, partition = manifest.files[number], manifest.partition_values(number)
-        path, location = f"{root}/{file.path}", f"{manifest.root.rstrip('/')}/{file.path}"
-        with open_shard(filesystem, path, location) as shard:
-            for ordinal in groups:
-                stored = read_group(shard, int(manifest.group_index[ordinal]), path, location)
-                columns = [
-                    pa.repeat(pa.scalar(partition[field.name], field.type), stored.num_rows)
-                    if field.name in partition
-                    else stored[field.name].cast(field.type)
-                    for field in manifest.schema
-                ]
-                yield pa.table(columns, schema=manifest.schema)
-
-
-def _row_bytes(manifest: Manifest) -> float:
-    """Decoded bytes of a row, measured on the row group with the most bytes a row."""
-    fullest = int((manifest.group_bytes / manifest.group_rows).argmax())
-    (table,) = _tables(manifest, [fullest])
-    return max(1.0, table.nbytes / table.num_rows)
 
 
 def _key(seed: int, purpose: str) -> NDArray[np.uint64]:

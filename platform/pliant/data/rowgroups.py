@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import groupby
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from pliant.data.filesystem import dataset_filesystem
+from pliant.data.manifest import Manifest
 from pliant.data.patience import patiently
 from pliant.errors import DamageError
 
@@ -49,6 +52,35 @@ def read_group(shard: pq.ParquetFile, index: int, path: str, location: str) -> p
         column = _damaged_column(shard, index)
         message = f"row group {index}{column} cannot be decoded: {error}"
         raise DamageError("data.damaged-shard", message, location=location) from error
+
+
+def read_tables(manifest: Manifest, ordinals: Iterable[int]) -> Iterator[pa.Table]:
+    """Reads non-empty row groups, given by their ordinals, with the manifest's columns, partitions included.
+
+    Raises:
+        DamageError, StorageError: as ``open_shard`` and ``read_group``.
+    """
+    filesystem, root = dataset_filesystem(manifest.root)
+    for number, groups in groupby(ordinals, key=lambda ordinal: int(manifest.group_file[ordinal])):
+        file, partition = manifest.files[number], manifest.partition_values(number)
+        path, location = f"{root}/{file.path}", f"{manifest.root.rstrip('/')}/{file.path}"
+        with open_shard(filesystem, path, location) as shard:
+            for ordinal in groups:
+                stored = read_group(shard, int(manifest.group_index[ordinal]), path, location)
+                columns = [
+                    pa.repeat(pa.scalar(partition[field.name], field.type), stored.num_rows)
+                    if field.name in partition
+                    else stored[field.name].cast(field.type)
+                    for field in manifest.schema
+                ]
+                yield pa.table(columns, schema=manifest.schema)
+
+
+def measured_row_bytes(manifest: Manifest) -> float:
+    """Decoded bytes of a row, measured on the row group with the most bytes a row."""
+    fullest = int((manifest.group_bytes / manifest.group_rows).argmax())
+    (table,) = read_tables(manifest, [fullest])
+    return max(1.0, table.nbytes / table.num_rows)
 
 
 def has_page_checksums(filesystem: fs.FileSystem, path: str, metadata: pq.FileMetaData, location: str) -> bool:

@@ -13,6 +13,8 @@ from pyarrow import fs
 from pliant.data.schemas import canonical_columns, drift
 from pliant.errors import StorageError, UserCodeError
 
+SHUFFLED_KEY = b"pliant.shuffled"
+"""Stands, with the seed, in the metadata of shards whose rows were shuffled over the whole dataset."""
 Sink = Any
 """A binary file open for writing: pyarrow's or Python's."""
 
