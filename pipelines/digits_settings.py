@@ -7,7 +7,7 @@ from pliant.train.settings import ModelGuards
 
 
 class ModelSettings(ModelGuards):
-    """Size of the network. The defaults give 69 thousand parameters."""
+    """Size of the network. The defaults give 71 thousand parameters."""
 
     width: int = setting(64, on_resume="frozen", ge=1)
     """Features between blocks."""

@@ -142,18 +142,29 @@ class ByteGPT(nn.Module):
     def __init__(self, settings: ModelSettings) -> None:
         super().__init__()
         width, heads = settings.width, settings.heads
-        self.embedding = nn.Embedding(VOCABULARY, width)
+        self.history = settings.history
+        self.embedding = nn.Embedding((1 + settings.history) * VOCABULARY, width)
         self.blocks = nn.ModuleList(Block(width, heads, settings.dropout) for _ in range(settings.depth))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, VOCABULARY, bias=False)
         self.register_buffer("rotation", rotation_table(settings.context, width // heads), persistent=False)
+        self.initialize()
+
+    def initialize(self) -> None:
+        """Embeddings as large as what the blocks add to them, or they drown; logits near 0, a uniform start."""
         for name, parameter in self.named_parameters():
-            if parameter.dim() == 2:
-                into_residual = name.endswith(("out.weight", "mlp.2.weight"))
-                nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * settings.depth) if into_residual else 0.02)
+            if parameter.dim() < 2:
+                continue  # biases and norms keep their 0 and 1
+            std = self.norm.normalized_shape[0] ** -0.5
+            if name.endswith(("out.weight", "mlp.2.weight")):
+                std /= math.sqrt(2 * len(self.blocks))  # that many of them add up in the residual stream
+            nn.init.normal_(parameter, std={"embedding.weight": 0.5, "head.weight": 0.02}.get(name, std))
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.embedding(tokens)
+        for back in range(1, self.history + 1):  # the byte before, and the one before that; zeros before the row
+            earlier = F.pad(tokens, (back, 0))[:, : tokens.shape[1]]
+            x = x + self.embedding(earlier + back * VOCABULARY)
         rotation = self.rotation[:, : tokens.shape[1]].to(x.dtype)
         for block in self.blocks:
             x = block(x, rotation)

@@ -9,7 +9,7 @@ from pliant.train.settings import ModelGuards
 
 
 class ModelSettings(ModelGuards):
-    """Size of the transformer. The defaults give 0.8 million parameters."""
+    """Size of the transformer. The defaults give 0.9 million parameters."""
 
     context: int = setting(256, on_resume="frozen", ge=1)
     """Bytes that the model sees; also the length of the rows that ``prepare`` writes."""
@@ -19,6 +19,8 @@ class ModelSettings(ModelGuards):
     """Number of transformer blocks."""
     heads: int = setting(4, on_resume="frozen", ge=1)
     """Attention heads per block; each has an even size."""
+    history: int = setting(2, on_resume="frozen", ge=0)
+    """Preceding bytes embedded together with each byte. A short run has no time to learn them by attention."""
     dropout: float = setting(0.0, on_resume="frozen", ge=0, lt=1)
     """Share of each block's outputs set to zero in training. A short run never sees a byte twice: it needs none."""
 
