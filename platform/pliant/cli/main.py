@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from pliant import __version__
-from pliant.cli import config, data, prepare
+from pliant.cli import config, data, gc, metrics, prepare, status, train, verify
 from pliant.cli.common import error_text
 from pliant.errors import EXIT_INFRASTRUCTURE, PliantError, UserCodeError
 
@@ -29,6 +29,12 @@ app = typer.Typer(
     "damage · 75 stopped, resumable · 130 interrupted",
 )
 app.command("prepare")(prepare.prepare)
+app.command("train")(train.train)
+app.command("resume")(train.resume)
+app.command("status")(status.status)
+app.command("metrics")(metrics.metrics)
+app.command("verify")(verify.verify)
+app.command("gc")(gc.gc)
 app.add_typer(data.app, name="data")
 app.add_typer(config.app, name="config")
 

@@ -29,7 +29,7 @@ from pliant.storage.layout import (
     parse_marker,
 )
 
-STEP_LOGS = frozenset({"metrics", "audit"})
+STEP_LOGS = frozenset({"metrics", "evaluations", "audit"})
 """Logs of steps: a restore cuts them at the restored checkpoint. All others are cut at the last entry seen."""
 
 QUARANTINE = "quarantine"

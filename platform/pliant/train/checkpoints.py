@@ -9,14 +9,15 @@ import torch
 from torch import nn
 
 from pliant.checkpoint.digest import named_parameters
-from pliant.checkpoint.interval import Interval
+from pliant.checkpoint.interval import Interval, next_interval, save_cost
 from pliant.checkpoint.manifest import LogPosition, ManifestFields
 from pliant.checkpoint.settings import CheckpointSettings
 from pliant.checkpoint.state import model_and_optimizer_state
 from pliant.checkpoint.writer import CheckpointWriter, SaveResult
 from pliant.errors import StorageError
 from pliant.observe.board import CHECKPOINT
-from pliant.train.observer import STEP_LOGS, Observer
+from pliant.storage.view import STEP_LOGS
+from pliant.train.observer import Observer
 from pliant.train.state import TrainState
 from pliant.units import format_bytes, format_seconds
 
@@ -28,6 +29,7 @@ class Checkpoints:
         attempt: number of this attempt.
         digests: of the data manifest, the settings and the code, as the manifest records them.
         main_metric: metric recorded for choosing the best ones.
+        restored: the state that the attempt started from.
         prune: called on rank 0 in the background after each commit, to retire older checkpoints.
     """
 
@@ -45,17 +47,20 @@ class Checkpoints:
         config_digest: str,
         code_version: str,
         main_metric: str,
-        last_step: int,
+        restored: TrainState,
         prune: Callable[[], None],
     ) -> None:
         self._settings, self._writer, self._model, self._optimizer = settings, writer, model, optimizer
         self._observer, self._attempt, self._rank = observer, attempt, rank
         self._data_digest, self._config_digest, self._code_version = data_digest, config_digest, code_version
         self._main_metric, self._prune = main_metric, prune
-        self._interval = Interval(settings)
-        self._saved_step = last_step
+        self._costs: list[float] = []
+        self._interval = self._next_interval()
+        self._steps_s: dict[bool, list[float]] = {True: [], False: []}  # by whether a save ran beside them
+        self._step_ended = time.monotonic()
+        self._saved_step = restored.step
         self._saved_at = time.monotonic()
-        self._saved_best: float | None = None
+        self._saved_best = restored.best
         self._names = [name for name, _ in named_parameters(model)]
 
     def wish(self) -> int:
@@ -66,7 +71,10 @@ class Checkpoints:
 
     def due(self, state: TrainState, wishes: int) -> bool:
         """Whether the state after this step is saved; the same on all ranks."""
+        now = time.monotonic()
+        self._steps_s[self._writer.busy].append(now - self._step_ended)
         self._report()
+        self._step_ended = time.monotonic()
         every = self._settings.every_steps
         best = state.evaluated == state.step and state.best is not None and state.best != self._saved_best
         regular = every is not None and state.step % every == 0
@@ -91,6 +99,7 @@ class Checkpoints:
             before_commit=self._observer.flush,
             on_commit=lambda result: self._prune(),
         )
+        self._step_ended = time.monotonic()  # the stall is counted by the writer
         self._saved_step, self._saved_at, self._saved_best = state.step, time.monotonic(), state.best
 
     def finish(self, state: TrainState) -> None:
@@ -108,13 +117,39 @@ class Checkpoints:
                 hint="free the storage and resume the run; it goes on from the last committed checkpoint",
             )
 
+    def _account(self, result: SaveResult) -> None:
+        """Sets the interval by what the save cost, and says so where that is more than the settings want."""
+        during, otherwise = self._steps_s[True], self._steps_s[False][-100:]
+        cost = save_cost(
+            result.staging_s + result.waited_s,
+            len(during),
+            sum(during) / len(during) if during else 0.0,
+            sum(otherwise) / len(otherwise) if otherwise else 0.0,
+        )
+        self._steps_s = {True: [], False: otherwise}
+        self._costs = [*self._costs[-4:], cost]
+        was_over = self._interval.over_budget
+        self._interval = self._next_interval()
+        if self._interval.over_budget and not was_over and self._settings.every_steps is None:
+            text = f"checkpoints cost {self._interval.overhead:.1%} of the time, above checkpoint.overhead"
+            text += f" {self._settings.overhead:.1%}: checkpoint.max_interval {self._settings.max_interval:g} s wins"
+            self._observer.event("checkpoint-cost", text=text)
+
+    def _next_interval(self) -> Interval:
+        return next_interval(
+            self._costs,
+            overhead=self._settings.overhead,
+            min_interval=self._settings.min_interval,
+            max_interval=self._settings.max_interval,
+        )
+
     def _report(self) -> None:
         for result in self._writer.poll():
             self._event(result)
 
     def _event(self, result: SaveResult) -> None:
         if result.outcome == "committed":
-            self._interval.observe(stall_s=result.staging_s + result.waited_s, background_s=result.background_s)
+            self._account(result)
             text = f"checkpoint {result.ref.step} committed, {format_bytes(result.bytes)}"
             text += f" in {format_seconds(result.background_s)}, stall {format_seconds(result.staging_s)}"
             self._observer.event(

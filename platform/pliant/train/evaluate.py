@@ -26,7 +26,7 @@ def evaluate(
     state: DataState,
     micro_batch: int,
     empty: pa.Table,
-    open_stream: Callable[[], LaneStream],
+    stream: LaneStream,
     keep_going: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
     """Runs the model over one unshuffled epoch of the validation rows. Collective.
@@ -34,7 +34,7 @@ def evaluate(
     Args:
         rows: rows of the validation set.
         state: a position at the epoch's start, tail ``pad``; its lanes spread the rows over ranks.
-        open_stream: opens this rank's lanes of the validation set from the start.
+        stream: this rank's lanes of the validation set from the start; it is closed at the end.
         keep_going: called after every batch, so that a watcher sees progress.
 
     Returns:
@@ -44,7 +44,7 @@ def evaluate(
     sums = Sums(names, workers.host_group)
     batches = -(-rows // state.global_batch)
     feed = BatchFeed(
-        open_stream(), empty, pipeline, state,
+        stream, empty, pipeline, state,
         rows=rows, micro_batch=micro_batch, rank=workers.rank, world_size=workers.world_size,
         steps=batches, prefetch=2, pin=workers.device.type == "cuda",
     )  # fmt: skip

@@ -17,8 +17,6 @@ from pliant.train.parallel import Workers
 from pliant.train.state import TrainState
 from pliant.train.step import RankBatch, StepResult
 
-STEP_LOGS = ("metrics", "evaluations", "audit")
-"""Logs whose entries belong to steps: a restore cuts them at the restored checkpoint."""
 EVENT_LOG = "events"
 
 
@@ -48,7 +46,7 @@ class Observer:
     """One per rank.
 
     Args:
-        logs: one for each of STEP_LOGS and EVENT_LOG.
+        logs: one for each log of steps and EVENT_LOG.
         digest: digest of the full parameters, collective, a string on rank 0 alone; None without audit.
         log_every: steps between two metric lines.
     """

@@ -13,6 +13,8 @@ from pliant.settings import RunConfig
 from pliant.units import format_bytes
 
 SPLIT_TRAIN, SPLIT_VALIDATION = "train", "validation"
+DATA_MANIFESTS = {SPLIT_TRAIN: "data/train.json", SPLIT_VALIDATION: "data/validation.json"}
+"""Where a run keeps the manifests of its splits: what it trains on is part of its record."""
 
 
 @dataclass(frozen=True)

@@ -5,30 +5,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import pyarrow as pa
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from pliant.checkpoint.digest import named_shards, parameter_digest
-from pliant.checkpoint.manifest import CheckpointRef
-from pliant.checkpoint.reader import restore
-from pliant.checkpoint.retention import Retention
 from pliant.checkpoint.writer import CheckpointWriter
+from pliant.config.dump import config_digest
 from pliant.data.lanes import LaneStream, open_stream
 from pliant.data.manifest import Manifest
+from pliant.data.order import Piece, Window
 from pliant.data.plan import DataState
-from pliant.errors import DamageError
+from pliant.data.reading import locate, read_spec, read_window
 from pliant.observe.board import BoardReporter, Note, NullReporter
 from pliant.registry import PipelineRef
-from pliant.settings import RunConfig, run_config_for
-from pliant.storage.record import Attempt, RunRecord
-from pliant.storage.segments import LogWriter
+from pliant.settings import RunConfig
 from pliant.storage.store import Store
 from pliant.train.checkpoints import Checkpoints
 from pliant.train.evaluate import evaluate
@@ -36,12 +31,257 @@ from pliant.train.evaluation import Evaluation
 from pliant.train.feed import BatchFeed
 from pliant.train.guards import check_pipeline
 from pliant.train.loop import Job, train
-from pliant.train.observer import EVENT_LOG, STEP_LOGS, Log, NullLog, Observer
+from pliant.train.observer import Observer
 from pliant.train.optim import build_optimizer
 from pliant.train.parallel import Workers, join_workers, shard_model
-from pliant.train.precision import compare_conditions, conditions, resolve_device, resolve_precision
+from pliant.train.plan import DATA_MANIFESTS
+from pliant.train.precision import conditions, resolve_device, resolve_precision
 from pliant.train.protocols import Pipeline
+from pliant.train.restoring import Membership, join_run, restore_state
+from pliant.train.retire import Retirement
 from pliant.train.state import TrainState
 from pliant.train.step import Step
 
-GUARD_ROWS = 8
+_GUARD_ROWS = 8
+
+
+@dataclass(frozen=True)
+class WorkSpec:
+    """What a worker needs to know; small and picklable.
+
+    Attributes:
+        run_uri: the run's storage.
+        driver: attempt number of the driver that starts the group.
+        pipeline: where the pipeline is.
+        config: complete settings.
+        total_steps: the run's last step.
+        validation: whether there is a validation set.
+    """
+
+    name: str
+    run_uri: str
+    driver: int
+    pipeline: PipelineRef
+    config: RunConfig
+    total_steps: int
+    validation: bool
+
+
+def work(
+    spec: WorkSpec,
+    *,
+    local_rank: int,
+    exchange: Callable[[list[Note]], int],
+    reader: Literal["local", "ray"],
+) -> None:
+    """Runs one worker of a group whose process group exists. Collective.
+
+    Raises:
+        PliantError: as the parts raise it; the run stays resumable.
+    """
+    config = spec.config
+    threads = config.train.threads or max(1, int(config.elastic.resources_per_worker.get("CPU", 1)))
+    torch.set_num_threads(threads)
+    wants_gpu = config.elastic.resources_per_worker.get("GPU", 0) > 0
+    device = resolve_device(config.train, wants_gpu=wants_gpu, local_rank=local_rank)
+    workers = join_workers(device)
+    store = Store(spec.run_uri, config.run.store)
+    reporter = BoardReporter(exchange) if workers.rank == 0 else NullReporter()
+    member = join_run(store, workers, driver=spec.driver, reporter=reporter)
+    try:
+        job = _assemble(spec, store, workers, member, conditions(config.train, device, threads), reader)
+        try:
+            state, done = train(job)
+        finally:
+            job.feed.close()
+        member.end("done" if done else "signal", state)
+    finally:
+        member.close()
+        reporter.close()
+
+
+def _assemble(
+    spec: WorkSpec, store: Store, workers: Workers, member: Membership, now: dict[str, Any], reader: Literal["local", "ray"]
+) -> Job:
+    config = spec.config
+    train_set = Manifest.from_bytes(store.get(DATA_MANIFESTS["train"]))
+    pipeline = spec.pipeline.load()(config.model)
+    columns = config.data.columns or pipeline.columns
+    precision = resolve_precision(config.train)
+
+    torch.manual_seed(config.seed)
+    model = pipeline.model()
+    if config.train.reduction == "exact":
+        check_pipeline(pipeline, model, first_rows(train_set, config, columns))
+    model = shard_model(
+        model,
+        pipeline.blocks(model),
+        workers,
+        precision,
+        activation_checkpointing=config.train.activation_checkpointing,
+    )
+    optimizer = build_optimizer(model, config.optim, exact=config.train.reduction == "exact")
+    state = restore_state(
+        store, workers, member, model, optimizer, fresh=fresh_state(config), now=now,
+        data_digest=train_set.digest, exact=config.train.reduction == "exact",
+    )  # fmt: skip
+    observer = Observer(
+        member.logs,
+        member.reporter,
+        workers,
+        total_steps=spec.total_steps,
+        log_every=config.train.log_every,
+        digest=(lambda: parameter_digest(named_shards(model), workers.host_group, workers.rank))
+        if config.train.audit
+        else None,
+    )
+    writer = CheckpointWriter(store, member.number, check=member.check, group=workers.background_group)
+    stream = open_stream(
+        manifest=train_set,
+        data=config.data,
+        seed=config.seed,
+        lanes=state.data.lanes,
+        rank=workers.rank,
+        world_size=workers.world_size,
+        epoch=state.data.epoch,
+        position=state.data.position,
+        reader=reader,
+        row_ids=config.train.audit,
+        columns=columns,
+    )
+    feed = BatchFeed(
+        stream,
+        _without_ids(stream.empty()),
+        pipeline,
+        state.data,
+        rows=train_set.rows,
+        micro_batch=config.train.micro_batch,
+        rank=workers.rank,
+        world_size=workers.world_size,
+        steps=max(0, spec.total_steps - state.step),
+        prefetch=config.data.prefetch_batches,
+        pin=workers.device.type == "cuda",
+    )
+    return Job(
+        state=state,
+        total_steps=spec.total_steps,
+        step=Step(
+            pipeline=pipeline,
+            model=model,
+            optimizer=optimizer,
+            workers=workers,
+            precision=precision,
+            seed=config.seed,
+            total_progress=total_progress(config, spec.total_steps),
+            train=config.train,
+            optim=config.optim,
+            schedule=config.schedule,
+        ),
+        feed=feed,
+        evaluation=Evaluation(
+            config.eval,
+            pipeline,
+            _measure(spec, store, pipeline, model, workers, columns),
+            observer,
+            total_steps=spec.total_steps,
+        ),
+        checkpoints=Checkpoints(
+            config.checkpoint,
+            writer,
+            model,
+            optimizer,
+            observer,
+            attempt=member.number,
+            rank=workers.rank,
+            data_digest=train_set.digest,
+            config_digest=config_digest(config),
+            code_version=spec.pipeline.code_digest,
+            main_metric=pipeline.main_metric,
+            restored=state,
+            prune=_retirement(member, config, pipeline),
+        ),
+        observer=observer,
+    )
+
+
+def _retirement(member: Membership, config: RunConfig, pipeline: Pipeline[Any]) -> Callable[[], None]:
+    if member.record is None or member.attempt is None:
+        return lambda: None
+    metric = pipeline.main_metric
+    return Retirement(
+        member.record, member.attempt, config.checkpoint, main_metric=metric, better=pipeline.metrics[metric]
+    )
+
+
+def fresh_state(config: RunConfig) -> TrainState:
+    """Where a run begins."""
+    data = config.data
+    if data.lanes is None:
+        raise ValueError("the configuration's lanes are not settled yet")
+    return TrainState(
+        step=0,
+        tokens=0,
+        data=DataState(
+            samples=0,
+            epoch=0,
+            position=0,
+            global_batch=config.train.global_batch,
+            lanes=data.lanes,
+            window=data.window,
+            tail=data.tail,
+            seed=config.seed,
+        ),
+    )
+
+
+def total_progress(config: RunConfig, total_steps: int) -> float:
+    """Length of the schedule in its own unit."""
+    if config.schedule.total is not None:
+        return config.schedule.total
+    return total_steps * config.train.global_batch if config.schedule.unit == "samples" else total_steps
+
+
+def first_rows(manifest: Manifest, config: RunConfig, columns: Any) -> pa.Table:
+    """A few rows, the same on every rank."""
+    spec = read_spec(manifest, config.data, columns=columns, row_ids=False)
+    count = min(_GUARD_ROWS, int(manifest.group_rows[0]))
+    window = Window(epoch=0, lane=0, index=0, start=0, stop=count, pieces=(Piece(0, 0, count),))
+    return read_window(spec, locate(manifest, window), None)
+
+
+def _measure(
+    spec: WorkSpec, store: Store, pipeline: Pipeline[Any], model: nn.Module, workers: Workers, columns: Any
+) -> Callable[[], dict[str, float]] | None:
+    if not spec.validation:
+        return None
+    config = spec.config
+    manifest = Manifest.from_bytes(store.get(DATA_MANIFESTS["validation"]))
+    micro_batch = config.eval.micro_batch or config.train.micro_batch
+    lanes = config.data.lanes or 1
+    state = DataState(
+        samples=0, epoch=0, position=0, global_batch=lanes * micro_batch, lanes=lanes,
+        window=config.data.window, tail="pad", seed=config.seed,
+    )  # fmt: skip
+
+    def open_validation() -> LaneStream:
+        # Threads in the worker: an evaluation is short, and starting Ray Data for it would take longer than it saves.
+        return open_stream(
+            manifest=manifest, data=config.data, seed=config.seed, lanes=lanes, rank=workers.rank,
+            world_size=workers.world_size, epoch=0, position=0, reader="local", shuffle=False,
+            columns=columns, limit_epochs=1,
+        )  # fmt: skip
+
+    def measure() -> dict[str, float]:
+        stream = open_validation()
+        return evaluate(
+            pipeline, model, workers,
+            rows=manifest.rows, state=state, micro_batch=micro_batch, empty=stream.empty(), stream=stream,
+        )  # fmt: skip
+
+    return measure
+
+
+def _without_ids(table: pa.Table) -> pa.Table:
+    from pliant.data.reading import ROW_COLUMN, ROW_GROUP_COLUMN
+
+    return table.drop_columns([name for name in (ROW_GROUP_COLUMN, ROW_COLUMN) if name in table.column_names])

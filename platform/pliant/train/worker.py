@@ -81,20 +81,22 @@ def available_workers(config: Config) -> int:
     return sum(per_node)
 
 
+def too_small(config: Config, fitting: int) -> UnschedulableError:
+    """The cluster can never hold the fewest workers that are allowed."""
+    return UnschedulableError(
+        "cluster.too-small",
+        f"the cluster can hold {fitting} workers of {config.elastic.resources_per_worker};"
+        f" elastic.min_workers is {config.elastic.min_workers}",
+        hint="lower elastic.resources_per_worker or elastic.min_workers, or use a larger cluster",
+    )
+
+
 def run_group(config: Config, spec: WorkSpec, *, workers: int, board: RemoteBoard) -> None:
     """Runs one worker group to its end; call from a thread that may block.
 
     Raises:
         PliantError: what a worker raised on purpose, or a UserCodeError or StorageError for the rest.
-        UnschedulableError: the cluster cannot hold the group.
     """
-    fitting = available_workers(config)
-    if fitting < workers:
-        raise UnschedulableError(
-            "cluster.too-small",
-            f"the cluster can hold {fitting} workers of {config.elastic.resources_per_worker}, {workers} are needed",
-            hint="lower elastic.resources_per_worker or elastic.max_workers, or use a larger cluster",
-        )
     resources = config.elastic.resources_per_worker
     scratch = tempfile.mkdtemp(prefix="pliant-train-")
     trainer = TorchTrainer(
@@ -121,7 +123,8 @@ def run_group(config: Config, spec: WorkSpec, *, workers: int, board: RemoteBoar
 def _train_function(config: dict[str, Any]) -> None:
     context = ray.train.get_context()
     board: RemoteBoard = config["board"]
-    work(config["spec"], local_rank=context.get_local_rank(), exchange=board.exchange)
+    spec: WorkSpec = config["spec"]
+    work(spec, local_rank=context.get_local_rank(), exchange=board.exchange, reader=spec.config.data.reader)
 
 
 @dataclass(frozen=True)

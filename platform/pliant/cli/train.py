@@ -1,0 +1,129 @@
+"""``pliant train`` and ``pliant resume``: start a run, go on with one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pliant.cli.common import (
+    JsonOption,
+    OverridesArgument,
+    PipelineArgument,
+    RunArgument,
+    check_run_name,
+    emit,
+    error_text,
+    resolve_run,
+    say,
+)
+
+if TYPE_CHECKING:
+    from pliant.train.driver import Ending, Launch
+
+InProcessOption = Annotated[
+    bool, typer.Option("--in-process", help="One worker in this process, without Ray: breakpoints work.")
+]
+
+
+def train(
+    pipeline: PipelineArgument,
+    overrides: OverridesArgument = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the run; default: pipeline and time.")] = None,
+    in_process: InProcessOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a pipeline. Shows the plan first, and last the command that goes on."""
+    from pliant.train.driver import new_run
+
+    launch = new_run(pipeline, overrides or [], name=check_run_name(name) if name else None, in_process=in_process)
+    _run(launch, as_json=as_json)
+
+
+def resume(
+    run: RunArgument,
+    overrides: OverridesArgument = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say what would be resumed, and why; start nothing.")
+    ] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Fence an owner that still lives: nothing it writes counts any more.")
+    ] = False,
+    in_process: InProcessOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Go on with a run from its newest verified checkpoint, with any number of workers up to its lanes."""
+    from pliant.storage.store import Store
+
+    target = resolve_run(run, [text for text in overrides or [] if text.startswith("run.")])
+    store = Store(target.uri, target.settings.store)
+    if explain:
+        from pliant.storage.explain import explain_resume
+
+        lines = explain_resume(store)
+        emit({"run": store.uri, "explanation": lines}, as_json=as_json, text="\n".join(lines))
+        return
+    from pliant.train.driver import resumed_run
+
+    launch = resumed_run(store, overrides or [], take_over=take_over, in_process=in_process, waiting=say)
+    _run(launch, as_json=as_json)
+
+
+def _run(launch: Launch, *, as_json: bool) -> None:
+    from pliant.observe.console import Console
+    from pliant.train.driver import drive
+
+    console = Console()
+    try:
+        ending = drive(launch, console)
+    except KeyboardInterrupt:
+        console.close()
+        say(f"interrupted at once; resume with: pliant resume {launch.record.store.uri}")
+        raise typer.Exit(130) from None
+    console.summary(_summary(launch, ending))
+    if ending.error is not None:
+        say(error_text(ending.error, as_json=as_json))
+    result = {
+        "run": launch.name,
+        "uri": ending.uri,
+        "reason": ending.reason,
+        "step": ending.step,
+        "total_steps": ending.total_steps,
+        "values": ending.values,
+        "rate": ending.rate,
+        "unit": ending.unit,
+    }
+    if as_json:
+        emit(result, as_json=True, text="")
+    raise typer.Exit(ending.exit_code)
+
+
+def _summary(launch: Launch, ending: Ending) -> list[str]:
+    lines = [f"{ending.reason}: step {ending.step} of {ending.total_steps}"]
+    figures = dict(ending.values)
+    if ending.reason == "done" and launch.datasets.validation is not None and figures:
+        figures |= launch.ref.load()(launch.config.model).baseline(
+            launch.datasets.train.root, launch.datasets.validation.root
+        )
+    lines += [f"  {name:<24} {value:.4f}" for name, value in figures.items()]
+    if ending.rate:
+        lines.append(f"  {ending.unit}/s{'':<{24 - len(ending.unit) - 2}} {ending.rate:,.0f}")
+    lines.append(f"everything is in {ending.uri}")
+    if ending.reason == "done":
+        lines.append(f"look at it with: pliant metrics {_short(launch, ending)}")
+        lines.append(f"go on with: pliant resume {_short(launch, ending)} {_longer(launch)}")
+    else:
+        lines.append(f"resume with: pliant resume {_short(launch, ending)}")
+    return lines
+
+
+def _short(launch: Launch, ending: Ending) -> str:
+    """The run's name where a plain command in this folder finds it, else its full place."""
+    from pathlib import Path
+
+    return launch.name if ending.uri == str(Path("runs").absolute() / launch.name) else ending.uri
+
+
+def _longer(launch: Launch) -> str:
+    train = launch.config.train
+    return f"train.steps={2 * train.steps}" if train.steps is not None else f"train.epochs={2 * (train.epochs or 1):g}"

@@ -1,0 +1,370 @@
+"""The driver of a run: claims it, starts the workers, shows how it goes, and records how it ended.
+
+    new run    find datasets ─► plan ─► run.json, manifests ─┐
+    resume     read record, owner gone? ─► compare settings ─┴► claim ─► workers ─► stop reason, exit code
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pliant import __version__
+from pliant.config.dump import config_to_yaml
+from pliant.config.resume import ResumeChanges, compare_for_resume
+from pliant.configure import load_config, load_config_text
+from pliant.data.manifest import Manifest
+from pliant.errors import (
+    EXIT_DONE,
+    EXIT_INFRASTRUCTURE,
+    EXIT_INTERRUPTED,
+    EXIT_STOPPED,
+    EXIT_UNSCHEDULABLE,
+    EXIT_USAGE,
+    EXIT_USER,
+    ConfigError,
+    DamageError,
+    PliantError,
+    UsageError,
+)
+from pliant.observe.board import STOP, Board, Note
+from pliant.observe.console import Console
+from pliant.observe.display import Display
+from pliant.registry import PipelineRef, find_pipeline
+from pliant.settings import RunConfig
+from pliant.storage.attempts import Attempt, StopReason
+from pliant.storage.layout import attempt_key, encode
+from pliant.storage.record import RunRecord
+from pliant.storage.segments import LogWriter
+from pliant.storage.store import Store
+from pliant.train.plan import DATA_MANIFESTS, Datasets, RunPlan, choose_workers, find_datasets, make_plan
+
+CONFIG_OBJECT = "config.yaml"
+ORIGINS_OBJECT = "origins.json"
+_REASONS: dict[int, StopReason] = {
+    EXIT_DONE: "done",
+    EXIT_USER: "user",
+    EXIT_USAGE: "user",
+    EXIT_UNSCHEDULABLE: "limit",
+    EXIT_INFRASTRUCTURE: "infrastructure",
+    EXIT_STOPPED: "infrastructure",
+}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything a driver start needs, whether the run is new or resumed.
+
+    Attributes:
+        changes: settings that a resume changes; None for a new run.
+    """
+
+    name: str
+    record: RunRecord
+    ref: PipelineRef
+    config: RunConfig
+    origins: dict[str, str]
+    datasets: Datasets
+    plan: RunPlan
+    in_process: bool
+    changes: ResumeChanges | None = None
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a driver ended.
+
+    Attributes:
+        reason: as recorded.
+        exit_code: of the process.
+        uri: of the run.
+        step: last step that was seen.
+        error: what ended it, if an error did.
+        values: figures of the last evaluation.
+        rate, unit: mean speed over this start's steps, per second.
+    """
+
+    reason: StopReason
+    exit_code: int
+    uri: str
+    step: int
+    total_steps: int
+    error: PliantError | None = None
+    values: dict[str, float] = field(default_factory=dict)
+    rate: float | None = None
+    unit: str = "rows"
+
+
+def new_run(pipeline: str, overrides: Sequence[str], *, name: str | None, in_process: bool) -> Launch:
+    """Settles everything about a new run and begins its record.
+
+    Raises:
+        ConfigError, UsageError, DamageError: nothing has been started then; the record exists only after all checks.
+    """
+    ref = find_pipeline(pipeline)
+    config, origins = load_config(ref, list(overrides))
+    config = _absolute(config)
+    datasets = find_datasets(config)
+    plan = _plan(config, ref, datasets)
+    name = name or f"{ref.name}-{time.strftime('%m%d-%H%M%S')}"
+    store = Store(config.run.storage, config.run.store).child(name)
+    record = RunRecord.create(
+        store,
+        {
+            "name": name,
+            "pipeline": str(ref.file) + (f":{ref.attribute}" if ref.attribute != "pipeline" else ""),
+            "pliant": __version__,
+            "data_digest": datasets.train.digest,
+            "validation_digest": datasets.validation.digest if datasets.validation else None,
+            "lanes": config.data.lanes,
+            "seed": config.seed,
+        },
+    )
+    store.put_if_absent(DATA_MANIFESTS["train"], datasets.train.to_bytes())
+    if datasets.validation:
+        store.put_if_absent(DATA_MANIFESTS["validation"], datasets.validation.to_bytes())
+    return Launch(name, record, ref, config, origins, datasets, plan, in_process)
+
+
+def resumed_run(
+    store: Store, overrides: Sequence[str], *, take_over: bool, in_process: bool, waiting: Callable[[str], None]
+) -> Launch:
+    """Settles everything about going on with a run.
+
+    Args:
+        store: the run's.
+        take_over: fence a living owner instead of refusing.
+        waiting: told whom is being waited for.
+
+    Raises:
+        UsageError: there is no such run, or its owner lives.
+        ConfigError: a frozen setting was changed, or the dataset is another one.
+    """
+    record = RunRecord.open(store)
+    owner = record.owner()
+    if owner is not None and not take_over:
+        told = threading.Event()
+
+        def tell(left: float) -> None:
+            if not told.is_set():
+                told.set()
+                waiting(f"waiting up to {left:.0f} s for a sign of life of {owner.describe()}")
+
+        if record.wait_for_owner(owner, tell):
+            raise UsageError(
+                "run.owned",
+                f"the run is being driven by {owner.describe()}",
+                hint="stop that one first, or resume with --take-over to fence it",
+                location=store.uri,
+            )
+    ref = find_pipeline(str(record.identity["pipeline"]))
+    text, origin = recorded_config(record)
+    old, _ = load_config_text(ref, text, source=origin)
+    config, origins = load_config_text(ref, text, list(overrides), source=origin)
+    config = _absolute(config)
+    changes = compare_for_resume(old, config)
+    changes.refuse_frozen()
+    datasets = find_datasets(config)
+    _same_data(store, record, datasets)
+    return Launch(
+        str(record.identity["name"]),
+        record,
+        ref,
+        config,
+        origins,
+        datasets,
+        _plan(config, ref, datasets),
+        in_process,
+        changes,
+    )
+
+
+def recorded_config(record: RunRecord) -> tuple[str, str]:
+    """The settings that the newest driver recorded, as YAML, and the name of their object."""
+    for info in reversed(record.attempts()):
+        if CONFIG_OBJECT in info.objects:
+            key = attempt_key(info.number, CONFIG_OBJECT)
+            return record.store.get(key).decode(), f"{record.store.uri}/{key}"
+    raise DamageError(
+        "record.no-config",
+        "no attempt of the run has recorded its settings",
+        hint="it never started: start a new run",
+        location=record.store.uri,
+    )
+
+
+def drive(launch: Launch, console: Console) -> Ending:
+    """Runs the workers to their end and records why they ended. Errors are in the result, not raised."""
+    attempt = launch.record.claim_driver()
+    attempt.write(CONFIG_OBJECT, config_to_yaml(launch.config, launch.origins).encode())
+    attempt.write(ORIGINS_OBJECT, encode(dict(launch.origins)))
+    console.start(_start_lines(launch))
+    events = LogWriter(
+        launch.record.store, attempt, "events", every_s=launch.config.run.store.segment_every
+    )
+    for change in launch.changes.curve if launch.changes else ():
+        events.append({"kind": "setting", "text": f"changed {change}", "time": time.time()})
+    with attempt.heartbeat():
+        if launch.in_process:
+            ending = _drive_here(launch, attempt, console)
+        else:
+            ending = _drive_ray(launch, attempt, console)
+        events.append({"kind": "end", "text": ending.reason, "step": ending.step, "time": time.time()})
+        _quietly(events.close)
+        _quietly(lambda: attempt.stop(ending.reason, str(ending.error or "")))
+    return ending
+
+
+def _drive_here(launch: Launch, attempt: Attempt, console: Console) -> Ending:
+    """In this process, on the main thread: debuggers work, and no Ray is started."""
+    from pliant.train.parallel import single_process_group
+    from pliant.train.work import work
+
+    board = Board()
+    with Display(board.drain, console) as display, _signals(board.request, console) as caught:
+        error = None
+        try:
+            with single_process_group():
+                work(_spec(launch, attempt), local_rank=0, exchange=board.exchange, reader="local")
+        except PliantError as own:
+            error = own
+    return _ending(launch, display, error, caught)
+
+
+def _drive_ray(launch: Launch, attempt: Attempt, console: Console) -> Ending:
+    from pliant.train.worker import RemoteBoard, available_workers, cluster, in_thread, run_group, too_small
+
+    config, workers = launch.config, launch.plan.workers
+    error: PliantError | None = None
+    with cluster(config, workers=workers):
+        fitting = available_workers(config)
+        workers = choose_workers(
+            launch.plan.lanes, config.elastic.min_workers, config.elastic.max_workers, fitting=fitting
+        )
+        if not workers:
+            console.close()
+            return Ending("limit", EXIT_UNSCHEDULABLE, launch.record.store.uri, 0, launch.plan.steps, too_small(config, fitting))
+        board = RemoteBoard.start()
+        with Display(board.drain, console) as display, _signals(board.request, console) as caught:
+            thread, box = in_thread(
+                run_group, config, _spec(launch, attempt), workers=workers, board=board
+            )
+            while thread.is_alive():
+                thread.join(0.2)  # short, so that signals are seen
+            raised = box.get("error")
+            if raised is not None and not isinstance(raised, PliantError):
+                raise raised
+            error = raised
+    return _ending(launch, display, error, caught)
+
+
+def _spec(launch: Launch, attempt: Attempt) -> Any:
+    from pliant.train.work import WorkSpec
+
+    return WorkSpec(
+        name=launch.name,
+        run_uri=launch.record.store.uri,
+        driver=attempt.number,
+        pipeline=launch.ref,
+        config=launch.config,
+        total_steps=launch.plan.steps,
+        validation=launch.datasets.validation is not None,
+    )
+
+
+def _ending(launch: Launch, display: Display, error: PliantError | None, caught: list[int]) -> Ending:
+    uri, step = launch.record.store.uri, int(display.progress.get("step", 0))
+    rest: dict[str, Any] = {"values": display.values(), "rate": display.mean_rate(), "unit": display.unit}
+    total = launch.plan.steps
+    if error is not None:
+        reason: StopReason = "damage" if isinstance(error, DamageError) else _REASONS[error.exit_code]
+        return Ending(reason, error.exit_code, uri, step, total, error, **rest)
+    if display.ended.get("done"):
+        return Ending("done", EXIT_DONE, uri, int(display.ended["step"]), total, **rest)
+    code = EXIT_INTERRUPTED if signal.SIGINT in caught else EXIT_STOPPED
+    return Ending("signal", code, uri, int(display.ended.get("step", step)), total, **rest)
+
+
+@contextmanager
+def _signals(request: Callable[[int], None], console: Console) -> Iterator[list[int]]:
+    """The first SIGINT or SIGTERM asks for a checkpoint and a stop; a second SIGINT stops at once."""
+    caught: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if signal.SIGINT in caught and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        caught.append(number)
+        console.event("stopping after a checkpoint; press Ctrl-C again to stop at once")
+        # Asking may call a remote actor, which a signal handler should not wait for.
+        threading.Thread(target=request, args=(STOP,), daemon=True).start()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _quietly(call: Callable[[], Any]) -> None:
+    """What is written last must not hide how the run ended."""
+    try:
+        call()
+    except PliantError:
+        return
+
+
+def _plan(config: RunConfig, ref: PipelineRef, datasets: Datasets) -> RunPlan:
+    columns = config.data.columns or ref.load().columns
+    workers = choose_workers(config.data.lanes or 1, config.elastic.min_workers, config.elastic.max_workers)
+    return make_plan(config, datasets, columns, workers=workers)
+
+
+def _absolute(config: RunConfig) -> RunConfig:
+    """Paths as every worker and every later resume can use them, whatever its working directory."""
+
+    def absolute(path: str) -> str:
+        return path if "://" in path else str(Path(path).expanduser().absolute())
+
+    data = config.data.model_copy(
+        update={
+            "path": absolute(config.data.path),
+            "validation": absolute(config.data.validation) if config.data.validation else None,
+        }
+    )
+    run = config.run.model_copy(update={"storage": absolute(config.run.storage)})
+    return config.model_copy(update={"data": data, "run": run})
+
+
+def _same_data(store: Store, record: RunRecord, datasets: Datasets) -> None:
+    """Refuses a dataset that is not the run's, with the difference."""
+    pairs = {"train": (record.identity["data_digest"], datasets.train)}
+    if datasets.validation is not None:
+        pairs["validation"] = (record.identity["validation_digest"], datasets.validation)
+    for split, (digest, found) in pairs.items():
+        if digest != found.digest:
+            recorded = Manifest.from_bytes(store.get(DATA_MANIFESTS[split]))
+            differences = "".join(f"\n  {line}" for line in recorded.diff(found)[:20])
+            raise ConfigError(
+                "data.changed",
+                f"the {split} set is not the one that the run was started with:{differences}",
+                hint="put the dataset back, point data.path to a copy of it, or start a new run",
+                location=found.root,
+            )
+
+
+def _start_lines(launch: Launch) -> list[str]:
+    lines = [f"run {launch.name} at {launch.record.store.uri}", *launch.plan.lines(launch.config)]
+    if launch.changes:
+        lines += [f"changed: {change}" for change in (*launch.changes.curve, *launch.changes.free)]
+    return lines
