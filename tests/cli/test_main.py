@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+import resource
 from pathlib import Path
 
 import pytest
@@ -17,16 +17,16 @@ HEAVY = ("torch", "ray", "mlflow", "pyarrow", "numpy", "pandas", "ruamel", "obst
 
 
 def test_help_is_quick_and_lists_the_commands() -> None:
-    runs = []
-    for _ in range(3):  # other work on the machine may slow one of them
-        start = time.perf_counter()
-        done = pliant("--help")
-        runs.append(time.perf_counter() - start)
-    assert done.returncode == 0
-    assert done.stderr == ""
+    def cpu_seconds() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    before = cpu_seconds()  # and not time on the clock, which other work on the machine shares in
+    done = pliant("--help")
+    assert cpu_seconds() - before < 0.5
+    assert (done.returncode, done.stderr) == (0, "")
     for command in ("prepare", "data", "config", "--debug", "Exit codes:"):
         assert command in done.stdout
-    assert min(runs) < 0.5
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["prepare", "--help"], ["config", "show", "-h"], ["--version"]])
