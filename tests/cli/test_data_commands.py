@@ -104,6 +104,16 @@ def test_a_pipeline_that_prepares_nothing(tmp_path: Path, run: Run) -> None:
     ]
 
 
+def test_inspect(prepared: Path, run: Run) -> None:
+    done = run("data", "inspect", "set", "train.global_batch=8", "data.window=2", "elastic.min_workers=2", cwd=prepared)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "2 lanes × window 2 × (1 + 1 ahead), batch 8, 2 workers" in done.stdout
+    shown = json.loads(run("data", "inspect", "set", "data.lanes=4", "--json", cwd=prepared).stdout)
+    assert shown["splits"]["train"]["rows"] == 40
+    assert shown["splits"]["train"]["stream"]["lanes"] == 4
+    assert shown["splits"]["train"]["stream"]["global_batch"] == 256
+
+
 def test_verify(prepared: Path, run: Run) -> None:
     done = run("data", "verify", "set", cwd=prepared)
     assert (done.returncode, done.stderr) == (0, "")
@@ -149,6 +159,8 @@ def test_repack(work: Path, run: Run) -> None:
             "error[usage.memory] --memory: '3parsecs' is not a size",
         ),
         (["repack", "set", "set/x"], 2, "error[data.repack-in-place]"),
+        (["inspect", "set", "train.globl_batch=8"], 2, "did you mean train.global_batch (a whole number at least 1)?"),
+        (["inspect", "nowhere"], 2, "error[data.not-found] nowhere"),
         (["verify", "nowhere"], 2, "error[data.not-found] nowhere"),
     ],
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pliant.cli.common import JsonOption, emit, say, table
+from pliant.cli.common import JsonOption, OverridesArgument, emit, say, table
 
 if TYPE_CHECKING:
     from pliant.data.manifest import Manifest
@@ -15,6 +16,33 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Look at, rewrite and check datasets.", no_args_is_help=True)
 
 PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="A directory or URI with Parquet shards.")]
+
+
+@app.command()
+def inspect(path: PathArgument, overrides: OverridesArgument = None, as_json: JsonOption = False) -> None:
+    """Show layout, columns, memory and shuffle quality of a dataset, for a run with these settings.
+
+    Settings that count: train.global_batch (256 where it is not given), data.lanes, data.window, data.read.look_ahead,
+    elastic.min_workers and elastic.max_workers.
+    """
+    from pliant.config.loader import load_settings
+    from pliant.configure import with_lanes
+    from pliant.data.inspect import inspect_dataset
+    from pliant.settings import RunConfig
+
+    text = f"data: {{path: {json.dumps(path)}}}\ntrain: {{global_batch: 256, micro_batch: 256, steps: 1}}\n"
+    loaded = load_settings(RunConfig, text=text, source="command line", overrides=overrides or ())
+    config = with_lanes(loaded.settings)
+    found = inspect_dataset(
+        path,
+        lanes=config.data.lanes,
+        window=config.data.window,
+        look_ahead=config.data.read.look_ahead,
+        global_batch=config.train.global_batch,
+        workers=config.elastic.min_workers,
+    )
+    texts = "\n".join(inspection.to_text() for inspection in found.values())
+    emit({"splits": {name: asdict(inspection) for name, inspection in found.items()}}, as_json=as_json, text=texts)
 
 
 @app.command()
