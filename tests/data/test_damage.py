@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pliant.data.collate import collate_numeric
-from pliant.data.manifest import MANIFEST_NAME, Manifest, build_manifest, load_or_build_manifest
+from pliant.data.listing import MANIFEST_NAME
+from pliant.data.manifest import Manifest, build_manifest, load_or_build_manifest
 from pliant.data.order import EpochOrder
 from pliant.data.prepare import write_dataset
 from pliant.data.reading import locate, read_spec, read_window

@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pliant.data.footer import read_footer
-from pliant.data.listing import find_splits, partition_of
+from pliant.data.listing import MANIFEST_NAME, find_splits, partition_of
 from pliant.data.manifest import (
-    MANIFEST_NAME,
     Manifest,
     ShardFile,
     build_manifest,
@@ -253,8 +252,21 @@ def test_splits_are_found(tmp_path: Path) -> None:
     assert find_splits(str(tmp_path / "plain")) == {"": str(tmp_path / "plain")}
     for name in ("validation", "train"):
         write_foreign(tmp_path / "split" / name)
+    (tmp_path / "split" / "logs").mkdir()
     root = str(tmp_path / "split")
     assert find_splits(root + "/") == {"train": f"{root}/train", "validation": f"{root}/validation"}
+    for name in ("a-hold-out", "test"):
+        record(write_foreign(tmp_path / "split" / name))
+    assert list(find_splits(root)) == ["train", "validation", "test", "a-hold-out"]
+    assert find_splits(f"{root}/train/data-0.parquet") == {"": f"{root}/train/data-0.parquet"}
+    assert find_splits(f"{root}/nothing") == {"": f"{root}/nothing"}
+
+
+def test_roots_may_be_written_in_any_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = build_manifest(str(write_foreign(tmp_path / "in"))).digest
+    monkeypatch.chdir(tmp_path)
+    for uri in ("in", "./in/", "in/../in", f"file://{tmp_path}/in", "in//"):
+        assert build_manifest(uri).digest == digest
 
 
 def test_ten_thousand_files(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 from pyarrow import fs
 
 from pliant.data.filesystem import dataset_filesystem
-from pliant.data.listing import INCOMPLETE_NAME
-from pliant.data.manifest import MANIFEST_NAME, build_manifest, load_or_build_manifest, recorded_manifest
+from pliant.data.listing import INCOMPLETE_NAME, MANIFEST_NAME
+from pliant.data.manifest import build_manifest, load_or_build_manifest, recorded_manifest
 from pliant.data.prepare import write_dataset
 from pliant.errors import DamageError, StorageError, UsageError, UserCodeError
 from pliant.train.protocols import Split
@@ -168,6 +168,14 @@ def test_splits_need_rows_and_new_names(tmp_path: Path) -> None:
         write_dataset([split(rows=0)], str(tmp_path / "a"))
     with pytest.raises(UserCodeError, match="split name"):
         write_dataset([split(), split()], str(tmp_path / "b"))
+    with pytest.raises(UserCodeError, match="no split"):
+        write_dataset([], str(tmp_path / "c"))
+
+
+@pytest.mark.parametrize("sizes", [(0, 10), (10, 0), (-1, 10)])
+def test_sizes_below_one_are_refused(tmp_path: Path, sizes: tuple[int, int]) -> None:
+    with pytest.raises(UserCodeError, match="cannot be"):
+        write_dataset([Split("train", SCHEMA, iter(table(10).to_batches()), *sizes)], str(tmp_path))
 
 
 def test_fixed_size_lists_and_dictionaries_survive(tmp_path: Path) -> None:

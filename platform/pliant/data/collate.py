@@ -112,7 +112,7 @@ def _array(table: pa.Table, name: str) -> pa.Array:
     array = chunked.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # several chunks whose values do not fit one array
         array = pa.concat_arrays(array.chunks)
-    _refuse_nulls(array, name)
+    _refuse_nulls(array, name, nested=pa.types.is_nested(array.type))
     return array
 
 
@@ -124,7 +124,7 @@ def _dense(array: pa.Array, name: str) -> NDArray[Any]:
     if _is_list(kind):
         size = kind.list_size if pa.types.is_fixed_size_list(kind) else _common_length(array, name)
         values = array.flatten()
-        _refuse_nulls(values, name)
+        _refuse_nulls(values, name, nested=True)
         inner = _dense(values, name)
         return inner.reshape(len(array), size, *inner.shape[1:])
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
@@ -156,10 +156,11 @@ def _common_length(lists: pa.Array, name: str) -> int:
     return bounds["max"] or 0
 
 
-def _refuse_nulls(array: pa.Array, name: str) -> None:
+def _refuse_nulls(array: pa.Array, name: str, *, nested: bool = False) -> None:
     if array.null_count:
+        declare = "" if nested else f"declare data.nulls.{name} (mask, or a value to fill in), or "
         raise ConfigError(
             "data.nulls",
             f"column {name!r} has {array.null_count} nulls among {len(array)} values",
-            hint=f"declare data.nulls.{name} (mask, or a value to fill in), or {_OWN_COLLATE}",
+            hint=declare + _OWN_COLLATE,
         )

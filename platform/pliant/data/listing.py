@@ -14,7 +14,10 @@ from pliant.errors import ConfigError, DamageError, StorageError
 
 INCOMPLETE_NAME = "_pliant_incomplete"
 """Stands beside the shards while Pliant writes them; a dataset that has it is not whole."""
-SPLITS = ("train", "validation", "test")
+MANIFEST_NAME = "_pliant_manifest.json"
+"""Stands beside the shards that Pliant has written, and says which rows belong."""
+_USUAL_SPLITS = ("train", "validation", "test")
+_MARKS = (MANIFEST_NAME, INCOMPLETE_NAME)
 _SUFFIXES = (".parquet", ".parq")
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _PARTITION = re.compile(r"([^=]+)=(.*)")
@@ -67,18 +70,30 @@ def list_shards(filesystem: fs.FileSystem, root: str, uri: str, *, unfinished: b
 def find_splits(uri: str) -> dict[str, str]:
     """Splits of a dataset by name, ``train`` first; a dataset without ``train/`` is the one split ``""``.
 
+    Besides ``validation/`` and ``test/``, every directory that Pliant has written counts.
+
     Raises:
         StorageError: storage does not answer.
     """
     filesystem, root = dataset_filesystem(uri)
+
+    def directories() -> list[str]:
+        found = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        names = sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
+        marks = filesystem.get_file_info([f"{root}/{name}/{mark}" for name in names for mark in _MARKS])
+        written = {mark.path.split("/")[-2] for mark in marks if mark.type == fs.FileType.File}
+        return [name for name in names if name in written or name in _USUAL_SPLITS]
+
     try:
-        infos = patiently(lambda: filesystem.get_file_info([f"{root}/{name}" for name in SPLITS]), root, uri)
+        found = patiently(directories, root, uri)
+    except NotADirectoryError:
+        return {"": uri}
     except OSError as error:
         raise StorageError("data.listing", f"the dataset cannot be listed: {error}", location=uri) from error
-    found = [name for name, info in zip(SPLITS, infos, strict=True) if info.type == fs.FileType.Directory]
     if "train" not in found:
         return {"": uri}
-    return {name: f"{uri.rstrip('/')}/{name}" for name in found}
+    order = sorted(found, key=lambda name: (_USUAL_SPLITS.index(name) if name in _USUAL_SPLITS else 3, name))
+    return {name: f"{uri.rstrip('/')}/{name}" for name in order}
 
 
 def partition_of(path: str) -> dict[str, str | None]:

@@ -24,13 +24,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pliant.data.filesystem import dataset_filesystem
 from pliant.data.footer import BadShard, read_footer
-from pliant.data.listing import Listed, list_shards, partition_of
+from pliant.data.listing import MANIFEST_NAME, Listed, list_shards, partition_of
 from pliant.data.patience import patiently
 from pliant.data.schemas import Columns, canonical_columns, drift, fingerprint, partition_type
 from pliant.errors import ConfigError, DamageError, StorageError
 from pliant.units import format_bytes
 
-MANIFEST_NAME = "_pliant_manifest.json"
 MANIFEST_VERSION: Literal[1] = 1
 Problems = dict[str, str]
 """What is wrong with each bad file, by relative path."""
@@ -210,7 +209,7 @@ def load_or_build_manifest(uri: str, *, threads: int = 16) -> Manifest:
     if recorded is None:
         return build_manifest(uri, threads=threads)
     found, problems = survey(uri, threads=threads, previous=recorded)
-    refuse(uri, departures(recorded, found, problems))
+    refuse(uri, departures(recorded, found, problems), recorded=True)
     _refuse_empty(found)
     return found
 
@@ -311,15 +310,16 @@ def _most_common(columns: list[Columns]) -> Columns:
     return columns[prints.index(Counter(prints).most_common(1)[0][0])]
 
 
-def refuse(uri: str, problems: Problems) -> None:
+def refuse(uri: str, problems: Problems, *, recorded: bool = False) -> None:
     """Raises one DamageError that lists every bad file with its reason; does nothing when there is none."""
     if problems:
+        changed = f"restore them from their source; if they were changed on purpose, delete {MANIFEST_NAME}"
         # Reasons come from libraries, too; each stays on its line.
         lines = [f"  {path}: {' '.join(problems[path].split())}" for path in sorted(problems, key=str.encode)]
         raise DamageError(
             "data.bad-files",
             "\n".join([f"{len(problems)} file{'s' * (len(problems) > 1)} cannot be used:", *lines]),
-            hint="restore these files or take them away; nothing was read from the others",
+            hint=changed if recorded else "restore these files from their source, or take them away",
             location=uri,
         )
 

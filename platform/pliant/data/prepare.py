@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pliant.data.filesystem import dataset_filesystem
-from pliant.data.listing import INCOMPLETE_NAME
-from pliant.data.manifest import MANIFEST_NAME, Manifest, build_manifest
+from pliant.data.listing import INCOMPLETE_NAME, MANIFEST_NAME
+from pliant.data.manifest import Manifest, build_manifest
 from pliant.data.shards import Comparison, Sink, make_directory, row_groups, storage_errors, write_shards
 from pliant.errors import UsageError, UserCodeError
 
@@ -40,7 +40,7 @@ def write_dataset(splits: Iterable[Split], out: str, *, overwrite: bool = False)
 
     Raises:
         UsageError: a split exists and is another one, or foreign shards lie in its directory.
-        UserCodeError: a split has a bad name, no rows, or batches that do not fit its schema.
+        UserCodeError: there is no split, or one has a bad name or sizes, no rows, or batches unlike its schema.
         StorageError: storage cannot be written.
     """
     targets: dict[str, DatasetTarget] = {}
@@ -50,6 +50,8 @@ def write_dataset(splits: Iterable[Split], out: str, *, overwrite: bool = False)
         target = DatasetTarget(f"{out.rstrip('/')}/{split.name}", overwrite=overwrite)
         target.write(row_groups(split.batches, split.schema, split.row_group_rows, split.rows_per_file), split.schema)
         targets[split.name] = target
+    if not targets:
+        raise UserCodeError("data.no-splits", "the pipeline prepares no split")
     return finish(targets)
 
 

@@ -33,8 +33,10 @@ def row_groups(
         The number of the file, which holds ``file_rows`` rows, and the rows.
 
     Raises:
-        UserCodeError: a batch does not have the schema's columns and types.
+        UserCodeError: a size is below 1, or a batch does not have the schema's columns and types.
     """
+    if min(group_rows, file_rows) < 1:
+        raise UserCodeError("data.split-sizes", f"row groups of {group_rows} rows in files of {file_rows} cannot be")
     waiting: list[pa.Table] = []
     file, file_room, group_room = 0, file_rows, min(group_rows, file_rows)
     for batch in batches:

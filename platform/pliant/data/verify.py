@@ -6,9 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pliant.data.filesystem import dataset_filesystem
-from pliant.data.listing import find_splits
+from pliant.data.listing import MANIFEST_NAME, find_splits
 from pliant.data.manifest import (
-    MANIFEST_NAME,
     Manifest,
     Problems,
     ShardFile,
@@ -55,7 +54,7 @@ def verify_dataset(uri: str, *, threads: int = 4) -> dict[str, Verified]:
     for name, split in find_splits(uri).items():
         found[name], bad = _verify_split(split, threads)
         problems |= {f"{name}/{path}" if name else path: words for path, words in bad.items()}
-    refuse(uri, problems)
+    refuse(uri, problems, recorded=any(split.recorded for split in found.values()))
     return found
 
 
