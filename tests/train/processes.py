@@ -3,49 +3,98 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 import tempfile
 import traceback
 from collections.abc import Callable
+from multiprocessing.connection import wait
 from typing import Any
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["torch", "torch.distributed.fsdp", "torch.distributed.checkpoint", "pyarrow.parquet"])
 
+KILLED = "killed"
+"""Result of a worker that was killed by SIGKILL."""
 
-def run_group(world_size: int, function: Callable[..., Any], *args: Any, timeout_s: float = 90) -> list[Any]:
-    """Calls ``function(*args)`` in every worker of a process group; returns their results by rank.
 
-    Raises:
-        RuntimeError: with the traceback of the first worker that failed.
+class Group:
+    """A running worker group.
+
+    Args:
+        world_size: workers.
+        function: called as ``function(*args)`` in every worker, with a gloo group as the default one.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        results: Any = _CONTEXT.SimpleQueue()
-        members = [
-            _CONTEXT.Process(
-                target=_member, args=(rank, world_size, f"{folder}/group", results, function, args), daemon=True
+
+    def __init__(self, world_size: int, function: Callable[..., Any], *args: Any) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._pipes, self._members = [], []
+        for rank in range(world_size):
+            here, there = _CONTEXT.Pipe(duplex=False)
+            member = _CONTEXT.Process(
+                target=_member, args=(rank, world_size, f"{self._folder.name}/group", there, function, args), daemon=True
             )
-            for rank in range(world_size)
-        ]
-        for member in members:
             member.start()
+            there.close()
+            self._pipes.append(here)
+            self._members.append(member)
+
+    @property
+    def pids(self) -> list[int]:
+        return [member.pid for member in self._members if member.pid is not None]
+
+    def signal(self, number: int) -> None:
+        for pid in self.pids:
+            os.kill(pid, number)
+
+    def results(self) -> list[Any]:
+        """Results by rank; KILLED for a worker that was. When one is killed the others are too, as a host would be.
+
+        Raises:
+            RuntimeError: with the traceback of the lowest rank that failed.
+        """
         outcome: dict[int, Any] = {}
+        errors: dict[int, str] = {}
+        waiting = dict(zip(self._pipes, range(len(self._pipes)), strict=True))
         try:
-            for _ in members:
-                rank, value, error = results.get()
-                if error:
-                    raise RuntimeError(f"rank {rank} of {world_size}:\n{error}")
-                outcome[rank] = value
-            for member in members:
-                member.join(timeout_s)
+            while waiting:
+                for pipe in wait(list(waiting)):
+                    rank = waiting.pop(pipe)  # type: ignore[call-overload]
+                    try:
+                        value, error = pipe.recv()  # type: ignore[union-attr]
+                    except EOFError:
+                        self._members[rank].join()
+                        if self._members[rank].exitcode != -signal.SIGKILL:
+                            errors[rank] = f"ended with {self._members[rank].exitcode}"
+                        outcome[rank] = KILLED
+                        for member in self._members:
+                            member.kill()
+                        continue
+                    if error:
+                        errors[rank] = error
+                    outcome[rank] = value
         finally:
-            for member in members:
-                member.kill()
-                member.join()
-        return [outcome[rank] for rank in range(world_size)]
+            self._kill()
+            self._folder.cleanup()
+        if errors and KILLED not in outcome.values():
+            rank = min(errors)
+            raise RuntimeError(f"rank {rank} of {len(self._members)}:\n{errors[rank]}")
+        return [outcome[rank] for rank in range(len(self._members))]
+
+    def _kill(self) -> None:
+        for member in self._members:
+            member.kill()
+        for member in self._members:
+            member.join()
+
+
+def run_group(world_size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+    """Runs a group to its end; see Group.results."""
+    return Group(world_size, function, *args).results()
 
 
 def _member(
-    rank: int, world_size: int, path: str, results: Any, function: Callable[..., Any], args: tuple[Any, ...]
+    rank: int, world_size: int, path: str, pipe: Any, function: Callable[..., Any], args: tuple[Any, ...]
 ) -> None:
     import torch
     import torch.distributed as dist
@@ -53,8 +102,11 @@ def _member(
     torch.set_num_threads(1)
     try:
         dist.init_process_group("gloo", store=dist.FileStore(path, world_size), rank=rank, world_size=world_size)
-        results.put((rank, function(*args), None))
+        value = function(*args)
         dist.barrier()
+        pipe.send((value, None))
         dist.destroy_process_group()
     except BaseException:
-        results.put((rank, None, traceback.format_exc()))
+        pipe.send((None, traceback.format_exc()))
+        # The others may wait for this worker in a collective: ending breaks their connection.
+        os._exit(1)

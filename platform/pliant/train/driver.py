@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from pliant import __version__
-from pliant.config.dump import config_to_yaml
+from pliant.config.dump import config_to_dict, config_to_yaml
 from pliant.config.resume import ResumeChanges, compare_for_resume
 from pliant.configure import load_config, load_config_text
 from pliant.data.manifest import Manifest
@@ -273,7 +273,7 @@ def _spec(launch: Launch, attempt: Attempt) -> Any:
         run_uri=launch.record.store.uri,
         driver=attempt.number,
         pipeline=launch.ref,
-        config=launch.config,
+        settings=config_to_dict(launch.config),
         total_steps=launch.plan.steps,
         validation=launch.datasets.validation is not None,
     )

@@ -23,7 +23,7 @@ from pliant.data.plan import DataState
 from pliant.data.reading import locate, read_spec, read_window
 from pliant.observe.board import BoardReporter, Note, NullReporter
 from pliant.registry import PipelineRef
-from pliant.settings import RunConfig
+from pliant.settings import RunConfig, run_config_for
 from pliant.storage.store import Store
 from pliant.train.checkpoints import Checkpoints
 from pliant.train.evaluate import evaluate
@@ -53,7 +53,7 @@ class WorkSpec:
         run_uri: the run's storage.
         driver: attempt number of the driver that starts the group.
         pipeline: where the pipeline is.
-        config: complete settings.
+        settings: complete ones, as plain values: the model of a pipeline's settings cannot be pickled.
         total_steps: the run's last step.
         validation: whether there is a validation set.
     """
@@ -62,9 +62,13 @@ class WorkSpec:
     run_uri: str
     driver: int
     pipeline: PipelineRef
-    config: RunConfig
+    settings: dict[str, Any]
     total_steps: int
     validation: bool
+
+    def config(self) -> RunConfig:
+        """The settings, validated against the pipeline's own models."""
+        return run_config_for(self.pipeline.model_settings()).model_validate(self.settings)
 
 
 def work(
@@ -79,7 +83,7 @@ def work(
     Raises:
         PliantError: as the parts raise it; the run stays resumable.
     """
-    config = spec.config
+    config = spec.config()
     threads = config.train.threads or max(1, int(config.elastic.resources_per_worker.get("CPU", 1)))
     torch.set_num_threads(threads)
     wants_gpu = config.elastic.resources_per_worker.get("GPU", 0) > 0
@@ -89,7 +93,7 @@ def work(
     reporter = BoardReporter(exchange) if workers.rank == 0 else NullReporter()
     member = join_run(store, workers, driver=spec.driver, reporter=reporter)
     try:
-        job = _assemble(spec, store, workers, member, conditions(config.train, device, threads), reader)
+        job = _assemble(spec, config, store, workers, member, conditions(config.train, device, threads), reader)
         try:
             state, done = train(job)
         finally:
@@ -101,9 +105,14 @@ def work(
 
 
 def _assemble(
-    spec: WorkSpec, store: Store, workers: Workers, member: Membership, now: dict[str, Any], reader: Literal["local", "ray"]
+    spec: WorkSpec,
+    config: RunConfig,
+    store: Store,
+    workers: Workers,
+    member: Membership,
+    now: dict[str, Any],
+    reader: Literal["local", "ray"],
 ) -> Job:
-    config = spec.config
     train_set = Manifest.from_bytes(store.get(DATA_MANIFESTS["train"]))
     pipeline = spec.pipeline.load()(config.model)
     columns = config.data.columns or pipeline.columns
@@ -181,7 +190,7 @@ def _assemble(
         evaluation=Evaluation(
             config.eval,
             pipeline,
-            _measure(spec, store, pipeline, model, workers, columns),
+            _measure(spec, config, store, pipeline, model, workers, columns),
             observer,
             total_steps=spec.total_steps,
         ),
@@ -250,11 +259,16 @@ def first_rows(manifest: Manifest, config: RunConfig, columns: Any) -> pa.Table:
 
 
 def _measure(
-    spec: WorkSpec, store: Store, pipeline: Pipeline[Any], model: nn.Module, workers: Workers, columns: Any
+    spec: WorkSpec,
+    config: RunConfig,
+    store: Store,
+    pipeline: Pipeline[Any],
+    model: nn.Module,
+    workers: Workers,
+    columns: Any,
 ) -> Callable[[], dict[str, float]] | None:
     if not spec.validation:
         return None
-    config = spec.config
     manifest = Manifest.from_bytes(store.get(DATA_MANIFESTS["validation"]))
     micro_batch = config.eval.micro_batch or config.train.micro_batch
     lanes = config.data.lanes or 1

@@ -101,7 +101,7 @@ def run_group(config: Config, spec: WorkSpec, *, workers: int, board: RemoteBoar
     scratch = tempfile.mkdtemp(prefix="pliant-train-")
     trainer = TorchTrainer(
         _train_function,
-        train_loop_config={"spec": spec, "board": board},
+        train_loop_config={"spec": spec, "board": board, "reader": config.data.reader},
         torch_config=TorchConfig(backend="nccl" if resources.get("GPU") else "gloo"),
         scaling_config=ScalingConfig(
             num_workers=workers, use_gpu=bool(resources.get("GPU")), resources_per_worker=dict(resources)
@@ -123,8 +123,7 @@ def run_group(config: Config, spec: WorkSpec, *, workers: int, board: RemoteBoar
 def _train_function(config: dict[str, Any]) -> None:
     context = ray.train.get_context()
     board: RemoteBoard = config["board"]
-    spec: WorkSpec = config["spec"]
-    work(spec, local_rank=context.get_local_rank(), exchange=board.exchange, reader=spec.config.data.reader)
+    work(config["spec"], local_rank=context.get_local_rank(), exchange=board.exchange, reader=config["reader"])
 
 
 @dataclass(frozen=True)

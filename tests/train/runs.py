@@ -1,0 +1,149 @@
+"""Runs for tests: the real driver's record and the real workers' work, in groups without Ray; faults between them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from pliant.data.prepare import write_dataset
+from pliant.storage.logs import read_log
+from pliant.storage.record import RunRecord
+from pliant.storage.store import Store
+from pliant.train import driver
+from pliant.train.work import WorkSpec, work
+from tests.train.pipelines.masked import Masked
+from tests.train.pipelines.masked_settings import ModelSettings
+from tests.train.processes import Group
+
+PIPELINE = str(Path(__file__).parent / "pipelines" / "masked.py")
+STEPS = 21
+"""3.3 epochs of 203 rows in batches of 32."""
+SETTINGS = [
+    "train.global_batch=32",
+    "train.micro_batch=3",
+    f"train.steps={STEPS}",
+    "train.audit=true",
+    "data.lanes=8",
+    "data.window=2",
+    "data.reader=local",
+    "elastic.max_workers=4",
+    "checkpoint.every_steps=5",
+    "eval.every_steps=7",
+    "schedule.warmup=3",
+    "optim.weight_decay=0.1",
+    "run.store.segment_every=0.2",
+]
+
+
+def prepare(folder: Path) -> str:
+    """Writes the dataset; returns its path."""
+    write_dataset(Masked(ModelSettings()).prepare(), str(folder / "masked"))
+    return str(folder / "masked")
+
+
+@dataclass
+class Run:
+    """A run under test.
+
+    Attributes:
+        settings: overrides that every start of it uses.
+    """
+
+    store: Store
+    settings: list[str]
+    name: str
+
+    @staticmethod
+    def begin(storage: str, dataset: str, *settings: str, name: str = "run") -> Run:
+        overrides = [*SETTINGS, f"data.path={dataset}", f"run.storage={storage}", *settings]
+        launch = driver.new_run(PIPELINE, overrides, name=name, in_process=False)
+        run = Run(launch.record.store, overrides, name)
+        run._launch = launch
+        return run
+
+    def group(self, workers: int, *changes: str, fault: Callable[[], Any] | None = None) -> Group:
+        """Starts a driver's claim and a worker group of it, as ``train`` or ``resume`` would."""
+        launch = self._launch
+        if launch is None:
+            launch = driver.resumed_run(self.store, list(changes), take_over=True, in_process=False, waiting=print)
+        self._launch = None
+        attempt = launch.record.claim_driver()
+        from pliant.config.dump import config_to_yaml
+
+        attempt.write(driver.CONFIG_OBJECT, config_to_yaml(launch.config, launch.origins).encode())
+        return Group(workers, worker, driver._spec(launch, attempt), fault)
+
+    def attempt(self, workers: int, *changes: str, fault: Callable[[], Any] | None = None) -> list[Any]:
+        """Runs a group to its end."""
+        return self.group(workers, *changes, fault=fault).results()
+
+    @property
+    def record(self) -> RunRecord:
+        return RunRecord.open(self.store)
+
+    def log(self, name: str) -> list[dict[str, Any]]:
+        return list(read_log(self.store, self.record.view(), name))
+
+    def curve(self) -> list[tuple[Any, ...]]:
+        """What must not depend on workers and interruptions, step by step."""
+        keys = ("step", "epoch", "position", "samples", "tokens", "loss", "accuracy", "lr", "grad_norm", "digest")
+        return [tuple(entry[key] for key in keys) for entry in self.log("metrics")]
+
+    def rows(self) -> list[tuple[int, list[Any]]]:
+        """Step and rows (lane, row group, row) of every audited batch."""
+        return [(entry["step"], entry["rows"]) for entry in self.log("audit")]
+
+    _launch: Any = None
+
+
+def worker(spec: WorkSpec, fault: Callable[[], Any] | None) -> list[dict[str, Any]]:
+    """What each worker process does; returns the notes it left for the driver."""
+    notes: list[dict[str, Any]] = []
+
+    def exchange(more: list[dict[str, Any]]) -> int:
+        notes.extend(more)
+        return 0
+
+    if fault is None:
+        work(spec, local_rank=0, exchange=exchange, reader="local")
+    else:
+        with fault():
+            work(spec, local_rank=0, exchange=exchange, reader="local")
+    return notes
+
+
+@dataclass(frozen=True)
+class KillBefore:
+    """SIGKILL of every worker just before a method is called for the n-th time in this process.
+
+    Attributes:
+        target: ``module:Class.method``.
+        call: n, from 1.
+    """
+
+    target: str
+    call: int
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        module, _, path = self.target.partition(":")
+        owner_name, _, method = path.rpartition(".")
+        imported = __import__(module, fromlist=["_"])
+        owner = getattr(imported, owner_name) if owner_name else imported
+        original, calls = getattr(owner, method), 0
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == self.call:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return original(*args, **kwargs)
+
+        with mock.patch.object(owner, method, counted):
+            yield

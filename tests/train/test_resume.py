@@ -1,0 +1,64 @@
+"""The signature: killed between checkpoints, resumed with another number of workers, and the numbers do not change.
+
+Losses, gradient norms and digests of all parameters are compared bit by bit with an uninterrupted run's, step by
+step; and every row of the dataset is seen once an epoch, over all attempts together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.train.processes import KILLED
+from tests.train.runs import STEPS, KillBefore, Run, prepare
+from tests.train.pipelines.masked import ROWS
+
+STEP = "pliant.train.step:Step.run"
+
+CASES = {
+    "fp32 adamw": [],
+    "bf16 adamw": ["train.precision=bf16"],
+    "fp32 sgd": ["optim.kind=sgd", "optim.momentum=0.9", "optim.lr=0.05"],
+    "bf16 sgd": ["train.precision=bf16", "optim.kind=sgd", "optim.lr=0.05"],
+}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return prepare(tmp_path_factory.mktemp("data"))
+
+
+def assert_each_row_once_an_epoch(run: Run) -> None:
+    """The stream of all attempts together: epoch after epoch, each row exactly once."""
+    seen: list[tuple[int, int]] = []
+    for expected, (step, rows) in enumerate(run.rows(), 1):
+        assert step == expected
+        seen += [(group, row) for _, group, row in rows]
+    assert len(seen) == STEPS * 32
+    counts = Counter(seen)
+    whole = len(seen) // ROWS
+    assert len(counts) == ROWS
+    assert set(counts.values()) <= {whole, whole + 1}
+
+
+@pytest.mark.parametrize("settings", CASES.values(), ids=CASES.keys())
+def test_killed_and_resumed_with_2_1_3_4_workers(tmp_path: Path, dataset: str, settings: list[str]) -> None:
+    whole = Run.begin(str(tmp_path), dataset, *settings, name="whole")
+    whole.attempt(2)
+    run = Run.begin(str(tmp_path), dataset, *settings, name="killed")
+    assert KILLED in run.attempt(2, fault=KillBefore(STEP, 9))  # step 9: the checkpoint is that of 5, in epoch 1
+    assert KILLED in run.attempt(1, fault=KillBefore(STEP, 4))  # again in the same epoch, before the next checkpoint
+    assert KILLED in run.attempt(3, fault=KillBefore(STEP, 9))  # 3 workers do not divide 8 lanes
+    assert KILLED not in run.attempt(4)
+    assert [entry[0] for entry in run.curve()] == list(range(1, STEPS + 1))
+    assert run.curve() == whole.curve()
+    strip = ("seconds", "time", "attempt")
+    assert [{k: v for k, v in e.items() if k not in strip} for e in run.log("evaluations")] == [
+        {k: v for k, v in e.items() if k not in strip} for e in whole.log("evaluations")
+    ]
+    assert [sorted(map(tuple, rows)) for _, rows in run.rows()] == [sorted(map(tuple, rows)) for _, rows in whole.rows()]
+    assert_each_row_once_an_epoch(run)
+    assert {entry["attempt"] for entry in run.log("metrics")} == {2, 6, 8}
+    assert not [event for event in run.log("events") if event["kind"] == "not-comparable"]
