@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import http.server
 import threading
@@ -30,7 +31,8 @@ class FaultyProxy:
             protocol_version = "HTTP/1.1"
 
             def _handle(self) -> None:
-                proxy._serve(self)
+                with contextlib.suppress(ConnectionError):  # the client may hang up
+                    proxy._serve(self)
 
             do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = _handle
 

@@ -85,6 +85,8 @@ def test_reader_seeks(store: Store) -> None:
         assert file.seek(-7, io.SEEK_END) == len(BIG) - 7
         assert file.read() == BIG[-7:]
         assert file.read(1) == b""
+        file.seek(3)
+        assert hash(file.read()) == hash(BIG[3:])
         file.seek(20_000_001)
         target = bytearray(9_000_000)
         assert file.readinto(target) == len(target)

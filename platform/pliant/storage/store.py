@@ -211,6 +211,12 @@ class StoreReader(io.RawIOBase):
         self._position = base + offset
         return self._position
 
+    def readall(self) -> bytes:
+        """Everything from here to the end."""
+        data = self._store.get_range(self._key, self._position, self._size)
+        self._position += len(data)
+        return data
+
     def readinto(self, buffer: Any) -> int:
         """Fills the buffer; returns the number of bytes, 0 at the end."""
         view = memoryview(buffer).cast("B")
