@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pipelines.stdlib_lm_settings import ModelSettings
+from pliant.data.filesystem import dataset_filesystem
 from pliant.errors import ConfigError
 from pliant.train.protocols import Batch, Loss, Pipeline, Split
 
@@ -231,11 +232,13 @@ class StdlibLM(Pipeline[ModelSettings]):
         return {**values, "bits_per_byte": values["loss"] / math.log(2)}
 
     def baseline(self, train_path: str, validation_path: str) -> Mapping[str, float]:
-        train, validation = (
-            ds.dataset(path, format="parquet").to_batches(columns=list(self.columns))
-            for path in (train_path, validation_path)
-        )
-        return {"bigram_bits_per_byte": bigram_bits_per_byte(train, validation)}
+        return {"bigram_bits_per_byte": bigram_bits_per_byte(read_batches(train_path), read_batches(validation_path))}
+
+
+def read_batches(uri: str) -> Iterator[pa.RecordBatch]:
+    """The rows of one split's shards, streamed, in any order."""
+    filesystem, path = dataset_filesystem(uri)
+    return ds.dataset(path, filesystem=filesystem, format="parquet").to_batches(columns=["tokens", "length"])
 
 
 def record_batches(documents: Iterable[bytes], context: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

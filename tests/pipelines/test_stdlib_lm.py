@@ -206,6 +206,20 @@ def test_a_position_sees_only_what_is_before_it_and_only_its_own_row(lm):
     assert difference.tolist() == [[False] * 5 + [True] * 3, [False] * CONTEXT]
 
 
+def test_history_embeds_the_bytes_before_each_byte():
+    lm = StdlibLM(ModelSettings(context=CONTEXT, width=16, depth=1, heads=2, history=2))
+    model = lm.model()
+    tokens = torch.tensor([[1, 2, 3]])
+    table = model.embedding.weight
+    embedded = []
+    model.blocks[0].register_forward_pre_hook(lambda _, inputs: embedded.append(inputs[0]))
+    model(tokens)
+
+    assert len(table) == 3 * 256
+    torch.testing.assert_close(embedded[0][0, 2], table[3] + table[256 + 2] + table[512 + 1])
+    torch.testing.assert_close(embedded[0][0, 0], table[1] + table[256 + 0] + table[512 + 0])
+
+
 def test_positions_matter(lm):
     logits = lm.model().eval()(torch.tensor([[1, 2, 3], [2, 1, 3]]))
     assert not torch.allclose(logits[0, 2], logits[1, 2])
