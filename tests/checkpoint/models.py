@@ -12,6 +12,8 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from pliant.checkpoint.digest import as_bytes, named_parameters
 
+State = dict[str, tuple[str, tuple[int, ...], bytes]]
+
 
 class Net(nn.Module):
     """Dimensions that divide by nothing, one row only, fewer rows than workers, a buffer and a shared weight."""
@@ -58,7 +60,7 @@ def train(model: nn.Module, optimizer: Optimizer, steps: int, first: int = 0) ->
         optimizer.zero_grad()
 
 
-def whole_state(model: nn.Module, optimizer: Optimizer | None) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+def whole_state(model: nn.Module, optimizer: Optimizer | None) -> State:
     """Type, shape and bytes of every full tensor by name: equal means the same bit for bit, at any world size.
 
     A collective for sharded models.

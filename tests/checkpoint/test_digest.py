@@ -12,8 +12,8 @@ from torch import nn
 
 from pliant.checkpoint.digest import as_bytes, named_shards, parameter_digest, shard_bounds
 from pliant.errors import PliantError
+from tests.checkpoint.group import run
 from tests.checkpoint.models import build
-from tests.train.processes import run_group
 
 
 def _expected(model: nn.Module) -> str:
@@ -33,7 +33,7 @@ def _sharded_digest() -> str | None:
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 def test_same_at_every_world_size(world_size: int) -> None:
     model, _ = build(sharded=False)
-    digests = run_group(world_size, _sharded_digest)
+    digests = run(world_size, _sharded_digest)
     assert digests == [_expected(model)] + [None] * (world_size - 1)
 
 
@@ -90,4 +90,4 @@ def _disagreeing(case: str) -> str:
 
 @pytest.mark.parametrize("case", ["name", "dtype", "count", "part", "whole on one rank"])
 def test_disagreement_is_an_error_on_all_ranks(case: str) -> None:
-    assert run_group(2, _disagreeing, case) == ["checkpoint.failed"] * 2
+    assert run(2, _disagreeing, case) == ["checkpoint.failed"] * 2

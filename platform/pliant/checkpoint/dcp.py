@@ -40,7 +40,7 @@ from torch.futures import Future
 from pliant.checkpoint.manifest import METADATA_NAME, FileEntry
 from pliant.checkpoint.ranks import Ranks
 from pliant.checkpoint.staging import HostShard
-from pliant.errors import DamageError, StorageError
+from pliant.errors import StorageError
 from pliant.storage.store import Store
 
 _COALESCE = 32 * 2**20
@@ -177,11 +177,11 @@ class ShardReader(StorageReader):
         self.bytes_read = 0
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """Raises DamageError when the bytes are not those of the manifest."""
+        """Raises StorageError when the bytes are not those that were verified."""
         data = self._store.get(METADATA_NAME)
         entry = self._files[METADATA_NAME]
         if len(data) != entry.size or hashlib.blake2b(data).hexdigest() != entry.blake2b:
-            raise DamageError("checkpoint.metadata", "differs from its digest", location=self._location(METADATA_NAME))
+            raise self._unstable(METADATA_NAME, "digest")
         return pickle.loads(data)
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
@@ -230,12 +230,12 @@ class ShardReader(StorageReader):
         except zipfile.BadZipFile as error:
             bad = str(error)
         if bad is not None:
-            message = f"reading it again after it was verified gave other bytes ({bad})"
-            raise StorageError("checkpoint.unstable", message, location=self._location(name))
+            raise self._unstable(name, bad)
         file.seek(0)
 
-    def _location(self, name: str) -> str:
-        return f"{self._store.uri}/{name}"
+    def _unstable(self, name: str, what: str) -> StorageError:
+        message = f"reading it again after it was verified gave other bytes ({what})"
+        return StorageError("checkpoint.unstable", message, location=f"{self._store.uri}/{name}")
 
     def reset(self, checkpoint_id: Any = None) -> None:
         self._where = {}

@@ -79,7 +79,7 @@ class CheckpointManifest:
         return CheckpointRef(self.step, self.attempt)
 
     @property
-    def bytes(self) -> int:
+    def total_bytes(self) -> int:
         """Size of all files together."""
         return sum(entry.size for entry in self.files.values())
 

@@ -96,7 +96,7 @@ def _optimizer_items(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[s
 
 def _kept_in_group(optimizer: Optimizer, group: dict[str, Any]) -> list[str]:
     """Entries of a group that are the optimizer's own and no hyperparameters."""
-    given = {name for c in type(optimizer).__mro__[:-1] for name in inspect.signature(c.__init__).parameters}
+    given = {name for c in type(optimizer).__mro__ if c is not object for name in inspect.signature(c).parameters}
     return [key for key in group if key != "params" and key not in given]
 
 
@@ -104,7 +104,7 @@ def _compare(prefix: str, wanted: dict[str, Any], metadata: Metadata) -> list[st
     saved = {k.removeprefix(prefix): v for k, v in metadata.state_dict_metadata.items() if k.startswith(prefix)}
     problems = [f"missing: {prefix}{key}" for key in wanted if key not in saved]
     problems += [f"left over: {prefix}{key}" for key in saved if key not in wanted]
-    for key in wanted.keys() & saved.keys():
+    for key in [key for key in wanted if key in saved]:
         theirs, ours = saved[key], wanted[key]
         if isinstance(theirs, TensorStorageMetadata) and isinstance(ours, Tensor):
             there, here = (tuple(theirs.size), theirs.properties.dtype), (tuple(ours.shape), ours.dtype)

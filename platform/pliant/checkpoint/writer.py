@@ -311,7 +311,7 @@ class CheckpointWriter:
         seconds: float = 0.0,
         manifest: CheckpointManifest | None = None,
     ) -> SaveResult:
-        size = manifest.bytes if manifest else 0
+        size = manifest.total_bytes if manifest else 0
         result = SaveResult(
             job.ref, outcome, reason, job.tries, job.staging_s, job.waited_s, seconds, size, manifest
         )  # fmt: skip
