@@ -1,7 +1,8 @@
-"""What all tests share: the order in which they run."""
+"""What all tests share: servers and clusters, started once a session, and the order in which tests run."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,25 @@ def s3_server() -> Iterator[S3Server]:
         for name, value in server.env.items():
             patch.setenv(name, value)
         yield server
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """One local Ray for the session, joined to no other on this machine, with a directory of its own."""
+    import ray
+
+    # Not pytest's own: the paths of Ray's sockets must stay short.
+    with tempfile.TemporaryDirectory(prefix="pliant-ray-", ignore_cleanup_errors=True) as directory:
+        ray.init(
+            address="local",
+            num_cpus=4,
+            include_dashboard=False,
+            log_to_driver=False,
+            object_store_memory=256 * 2**20,
+            _temp_dir=directory,
+        )
+        yield
+        ray.shutdown()
 
 
 def _cost(item: pytest.Item) -> int:

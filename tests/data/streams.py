@@ -42,7 +42,9 @@ def write_groups(root: Path, shards: Sequence[Sequence[int]], *, tokens: int = 4
 
 def settings(manifest: Manifest, *, window: int = 2, **read: Any) -> DataSettings:
     """Data settings for a dataset, with quick retries."""
-    return DataSettings(path=manifest.root, window=window, read=ReadSettings(**{"backoff": 0.001} | read))
+    return DataSettings(
+        path=manifest.root, reader="local", window=window, read=ReadSettings(**{"backoff": 0.001} | read)
+    )
 
 
 def open_at(manifest: Manifest, data: DataSettings, *, lanes: int, position: int = 0, **options: Any) -> LaneStream:

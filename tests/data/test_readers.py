@@ -12,7 +12,7 @@ import pytest
 from pliant.data import local
 from pliant.data.filesystem import dataset_filesystem
 from pliant.data.manifest import build_manifest
-from pliant.data.memory import memory_bound, windows_alive
+from pliant.data.memory import memory_bound, windows_ahead
 from pliant.data.plan import Share
 from pliant.data.reading import ROW_COLUMN, ROW_GROUP_COLUMN
 from pliant.errors import DamageError
@@ -171,7 +171,7 @@ def test_memory_stays_within_the_bound_computed_before_start(tmp_path, look_ahea
         for _ in islice(batches([stream], rows=manifest.rows, lanes=4, global_batch=40), 100):
             assert pa.total_allocated_bytes() - before <= bound
             most = max(most, source._held + len(source._pending))
-        assert 4 < most <= windows_alive(4, look_ahead)
+        assert 4 < most <= 4 + windows_ahead(4, look_ahead)
 
 
 def test_several_windows_in_one_share(tmp_path):
@@ -252,3 +252,27 @@ def test_shards_on_s3_are_read_alike(tmp_path, s3_server):
     filesystem.delete_file(f"{root}/{manifest.files[1].path}")
     with pytest.raises(DamageError, match=r"s3://.*part-00001\.parquet, row group \d.*no longer there"):
         stream_ids(remote, settings(remote), **plan)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.parametrize(("shards", "lanes", "global_batch", "steps"), CASES)
+def test_ray_stream_is_the_same(ray_cluster, tmp_path, shards, lanes, global_batch, steps, world_size):
+    manifest = write_groups(tmp_path, shards)
+    plan = {"lanes": lanes, "global_batch": global_batch, "steps": steps, "position": 3}
+    found = stream_ids(manifest, settings(manifest), world_size=world_size, reader="ray", **plan)
+    assert found == expected_ids(manifest, window=2, **plan)
+
+
+@pytest.mark.ray
+def test_ray_gives_the_same_bits(ray_cluster, tmp_path):
+    manifest = write_groups(tmp_path, RAGGED)
+    tables = []
+    for reader in ("local", "ray"):
+        with open_at(manifest, settings(manifest), lanes=2, reader=reader, row_ids=True, limit_epochs=2) as stream:
+            shares = [
+                Share(epoch, lane, row, row + 223 - row % 7) for epoch in (0, 1) for lane in (0, 1) for row in (0,)
+            ]
+            tables.append([stream.take(share) for share in shares])
+            assert {t.schema for t in tables[-1]} == {stream.schema}
+    assert tables[0] == tables[1]

@@ -43,16 +43,18 @@ def memory_bound(
     owned = lane_steps(lanes, world_size)
     # Where windows are smaller than a lane's share of a batch, several of them are needed at once.
     batch_bytes = owned * (global_batch // lanes) * float((group_bytes / manifest.group_rows).max())
-    alive = windows_alive(owned, data.read.look_ahead) * window_bytes
+    ahead = windows_ahead(owned, data.read.look_ahead)
+    # Ray Data starts the next execution while the last one still has windows waiting.
+    alive = (owned + ahead * (2 if data.reader == "ray" else 1)) * window_bytes
     return int(alive + data.read.threads * (window_bytes + index_bytes) + batch_bytes)
 
 
-def windows_alive(lanes_owned: int, look_ahead: int) -> int:
-    """Most windows of a rank in memory: each lane's one in use and those read ahead.
+def windows_ahead(lanes_owned: int, look_ahead: int) -> int:
+    """Windows that a rank may read ahead of the one that each of its lanes has in use.
 
-    At least two a lane even without look-ahead: a lane's next window is there before its last is let go of.
+    At least one a lane, even without look-ahead: a lane's next window is there before its last is let go of.
     """
-    return lanes_owned * (1 + max(1, look_ahead))
+    return lanes_owned * max(1, look_ahead)
 
 
 def largest_window_bytes(manifest: Manifest, spec: ReadSpec, window: int) -> int:
