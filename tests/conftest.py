@@ -6,8 +6,12 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.s3 import S3Server
+
+settings.register_profile("pliant", deadline=None)  # how long an example takes depends on what else the machine does
+settings.load_profile("pliant")
 
 
 @pytest.fixture(scope="session")
