@@ -32,7 +32,9 @@ class Group:
         for rank in range(world_size):
             here, there = _CONTEXT.Pipe(duplex=False)
             member = _CONTEXT.Process(
-                target=_member, args=(rank, world_size, f"{self._folder.name}/group", there, function, args), daemon=True
+                target=_member,
+                args=(rank, world_size, f"{self._folder.name}/group", there, dict(os.environ), function, args),
+                daemon=True,
             )
             member.start()
             there.close()
@@ -94,8 +96,16 @@ def run_group(world_size: int, function: Callable[..., Any], *args: Any) -> list
 
 
 def _member(
-    rank: int, world_size: int, path: str, pipe: Any, function: Callable[..., Any], args: tuple[Any, ...]
+    rank: int,
+    world_size: int,
+    path: str,
+    pipe: Any,
+    environment: dict[str, str],
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
 ) -> None:
+    os.environ.update(environment)  # the server that this process was forked from may be older than its settings
+
     import torch
     import torch.distributed as dist
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from pliant.config.dump import config_to_yaml
 from pliant.data.prepare import write_dataset
 from pliant.storage.logs import read_log
 from pliant.storage.record import RunRecord
@@ -49,21 +53,17 @@ def prepare(folder: Path) -> str:
 
 @dataclass
 class Run:
-    """A run under test.
-
-    Attributes:
-        settings: overrides that every start of it uses.
-    """
+    """A run under test."""
 
     store: Store
-    settings: list[str]
     name: str
 
     @staticmethod
     def begin(storage: str, dataset: str, *settings: str, name: str = "run") -> Run:
-        overrides = [*SETTINGS, f"data.path={dataset}", f"run.storage={storage}", *settings]
+        given = [*SETTINGS, f"data.path={dataset}", f"run.storage={storage}", *settings]
+        overrides = list({text.partition("=")[0]: text for text in given}.values())
         launch = driver.new_run(PIPELINE, overrides, name=name, in_process=False)
-        run = Run(launch.record.store, overrides, name)
+        run = Run(launch.record.store, name)
         run._launch = launch
         return run
 
@@ -74,10 +74,8 @@ class Run:
             launch = driver.resumed_run(self.store, list(changes), take_over=True, in_process=False, waiting=print)
         self._launch = None
         attempt = launch.record.claim_driver()
-        from pliant.config.dump import config_to_yaml
-
         attempt.write(driver.CONFIG_OBJECT, config_to_yaml(launch.config, launch.origins).encode())
-        return Group(workers, worker, driver._spec(launch, attempt), fault)
+        return Group(workers, worker, driver._spec(launch, attempt), str(self.notes_file), fault)
 
     def attempt(self, workers: int, *changes: str, fault: Callable[[], Any] | None = None) -> list[Any]:
         """Runs a group to its end."""
@@ -99,51 +97,73 @@ class Run:
         """Step and rows (lane, row group, row) of every audited batch."""
         return [(entry["step"], entry["rows"]) for entry in self.log("audit")]
 
+    def notes(self, kind: str) -> list[dict[str, Any]]:
+        """Notes of a kind that the workers have left for the driver so far, while they run too."""
+        lines = self.notes_file.read_text().splitlines() if self.notes_file.exists() else []
+        return [note for note in map(json.loads, lines) if note["kind"] == kind]
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.log("events") if event["kind"] == kind]
+
     _launch: Any = None
+    notes_file: Path = field(default_factory=lambda: Path(tempfile.mkstemp(suffix=".jsonl")[1]))
 
 
-def worker(spec: WorkSpec, fault: Callable[[], Any] | None) -> list[dict[str, Any]]:
-    """What each worker process does; returns the notes it left for the driver."""
-    notes: list[dict[str, Any]] = []
+def worker(spec: WorkSpec, notes_file: str, fault: Callable[[], Any] | None) -> None:
+    """What each worker process does."""
 
     def exchange(more: list[dict[str, Any]]) -> int:
-        notes.extend(more)
+        with open(notes_file, "a") as file:
+            file.writelines(json.dumps(note) + "\n" for note in more)
         return 0
 
     if fault is None:
-        work(spec, local_rank=0, exchange=exchange, reader="local")
+        work(spec, local_rank=0, exchange=exchange)
     else:
         with fault():
-            work(spec, local_rank=0, exchange=exchange, reader="local")
-    return notes
+            work(spec, local_rank=0, exchange=exchange)
 
 
 @dataclass(frozen=True)
-class KillBefore:
-    """SIGKILL of every worker just before a method is called for the n-th time in this process.
+class Before:
+    """Does something in every worker just before a function is called for the n-th time in its process.
 
     Attributes:
-        target: ``module:Class.method``.
+        target: ``module:Class.method`` or ``module:function``.
         call: n, from 1.
+        signal: sent to the worker itself, or
+        error: raised instead of the call, for ``times`` calls in a row.
     """
 
     target: str
     call: int
+    signal: int | None = None
+    error: BaseException | None = None
+    times: int = 1
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
         module, _, path = self.target.partition(":")
         owner_name, _, method = path.rpartition(".")
-        imported = __import__(module, fromlist=["_"])
-        owner = getattr(imported, owner_name) if owner_name else imported
+        owner: Any = importlib.import_module(module)
+        for name in filter(None, owner_name.split(".")):
+            owner = getattr(owner, name)
         original, calls = getattr(owner, method), 0
 
         def counted(*args: Any, **kwargs: Any) -> Any:
             nonlocal calls
             calls += 1
-            if calls == self.call:
-                os.kill(os.getpid(), signal.SIGKILL)
+            if self.call <= calls < self.call + self.times:
+                if self.signal is not None:
+                    os.kill(os.getpid(), self.signal)
+                if self.error is not None:
+                    raise self.error
             return original(*args, **kwargs)
 
         with mock.patch.object(owner, method, counted):
             yield
+
+
+def kill_before(target: str, call: int) -> Before:
+    """SIGKILL of every worker."""
+    return Before(target, call, signal=signal.SIGKILL)

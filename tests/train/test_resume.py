@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.train.processes import KILLED
-from tests.train.runs import STEPS, KillBefore, Run, prepare
 from tests.train.pipelines.masked import ROWS
+from tests.train.processes import KILLED
+from tests.train.runs import STEPS, Run, kill_before
 
 STEP = "pliant.train.step:Step.run"
 
@@ -23,11 +23,6 @@ CASES = {
     "fp32 sgd": ["optim.kind=sgd", "optim.momentum=0.9", "optim.lr=0.05"],
     "bf16 sgd": ["train.precision=bf16", "optim.kind=sgd", "optim.lr=0.05"],
 }
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return prepare(tmp_path_factory.mktemp("data"))
 
 
 def assert_each_row_once_an_epoch(run: Run) -> None:
@@ -48,9 +43,9 @@ def test_killed_and_resumed_with_2_1_3_4_workers(tmp_path: Path, dataset: str, s
     whole = Run.begin(str(tmp_path), dataset, *settings, name="whole")
     whole.attempt(2)
     run = Run.begin(str(tmp_path), dataset, *settings, name="killed")
-    assert KILLED in run.attempt(2, fault=KillBefore(STEP, 9))  # step 9: the checkpoint is that of 5, in epoch 1
-    assert KILLED in run.attempt(1, fault=KillBefore(STEP, 4))  # again in the same epoch, before the next checkpoint
-    assert KILLED in run.attempt(3, fault=KillBefore(STEP, 9))  # 3 workers do not divide 8 lanes
+    assert KILLED in run.attempt(2, fault=kill_before(STEP, 9))  # step 9: the checkpoint is that of 5, in epoch 1
+    assert KILLED in run.attempt(1, fault=kill_before(STEP, 4))  # again in the same epoch, before the next checkpoint
+    assert KILLED in run.attempt(3, fault=kill_before(STEP, 9))  # 3 workers do not divide 8 lanes
     assert KILLED not in run.attempt(4)
     assert [entry[0] for entry in run.curve()] == list(range(1, STEPS + 1))
     assert run.curve() == whole.curve()
@@ -61,4 +56,4 @@ def test_killed_and_resumed_with_2_1_3_4_workers(tmp_path: Path, dataset: str, s
     assert [sorted(map(tuple, rows)) for _, rows in run.rows()] == [sorted(map(tuple, rows)) for _, rows in whole.rows()]
     assert_each_row_once_an_epoch(run)
     assert {entry["attempt"] for entry in run.log("metrics")} == {2, 6, 8}
-    assert not [event for event in run.log("events") if event["kind"] == "not-comparable"]
+    assert not run.events("not-comparable")

@@ -232,7 +232,7 @@ def _drive_here(launch: Launch, attempt: Attempt, console: Console) -> Ending:
         error = None
         try:
             with single_process_group():
-                work(_spec(launch, attempt), local_rank=0, exchange=board.exchange, reader="local")
+                work(_spec(launch, attempt), local_rank=0, exchange=board.exchange)
         except PliantError as own:
             error = own
     return _ending(launch, display, error, caught)

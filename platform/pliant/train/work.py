@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import torch
@@ -21,7 +23,7 @@ from pliant.data.manifest import Manifest
 from pliant.data.order import Piece, Window
 from pliant.data.plan import DataState
 from pliant.data.reading import locate, read_spec, read_window
-from pliant.observe.board import BoardReporter, Note, NullReporter
+from pliant.observe.board import BoardReporter, Note, NullReporter, Reporter
 from pliant.registry import PipelineRef
 from pliant.settings import RunConfig, run_config_for
 from pliant.storage.store import Store
@@ -42,6 +44,8 @@ from pliant.train.retire import Retirement
 from pliant.train.state import TrainState
 from pliant.train.step import Step
 
+OpenTrain: TypeAlias = Callable[..., LaneStream]
+"""Opens a rank's stream: ``open_stream`` without rank, world size and reader."""
 _GUARD_ROWS = 8
 
 
@@ -76,9 +80,14 @@ def work(
     *,
     local_rank: int,
     exchange: Callable[[list[Note]], int],
-    reader: Literal["local", "ray"],
+    open_train: OpenTrain | None = None,
 ) -> None:
     """Runs one worker of a group whose process group exists. Collective.
+
+    Args:
+        local_rank: of this worker on its host.
+        exchange: the board's.
+        open_train: opens this rank's stream of the training set; default: threads in this process read it.
 
     Raises:
         PliantError: as the parts raise it; the run stays resumable.
@@ -89,11 +98,11 @@ def work(
     wants_gpu = config.elastic.resources_per_worker.get("GPU", 0) > 0
     device = resolve_device(config.train, wants_gpu=wants_gpu, local_rank=local_rank)
     workers = join_workers(device)
-    store = Store(spec.run_uri, config.run.store)
     reporter = BoardReporter(exchange) if workers.rank == 0 else NullReporter()
+    store = Store(spec.run_uri, config.run.store, on_wait=_say_waiting(reporter))
     member = join_run(store, workers, driver=spec.driver, reporter=reporter)
     try:
-        job = _assemble(spec, config, store, workers, member, conditions(config.train, device, threads), reader)
+        job = _assemble(spec, config, store, workers, member, conditions(config.train, device, threads), open_train)
         try:
             state, done = train(job)
         finally:
@@ -111,7 +120,7 @@ def _assemble(
     workers: Workers,
     member: Membership,
     now: dict[str, Any],
-    reader: Literal["local", "ray"],
+    open_train: OpenTrain | None,
 ) -> Job:
     train_set = Manifest.from_bytes(store.get(DATA_MANIFESTS["train"]))
     pipeline = spec.pipeline.load()(config.model)
@@ -145,16 +154,16 @@ def _assemble(
         else None,
     )
     writer = CheckpointWriter(store, member.number, check=member.check, group=workers.background_group)
-    stream = open_stream(
+    open_train = open_train or partial(
+        open_stream, rank=workers.rank, world_size=workers.world_size, reader="local"
+    )
+    stream = open_train(
         manifest=train_set,
         data=config.data,
         seed=config.seed,
         lanes=state.data.lanes,
-        rank=workers.rank,
-        world_size=workers.world_size,
         epoch=state.data.epoch,
         position=state.data.position,
-        reader=reader,
         row_ids=config.train.audit,
         columns=columns,
     )
@@ -211,6 +220,19 @@ def _assemble(
         ),
         observer=observer,
     )
+
+
+def _say_waiting(reporter: Reporter) -> Callable[[str, float], None]:
+    said_at = 0.0
+
+    def waiting(reason: str, waited_s: float) -> None:
+        nonlocal said_at
+        if waited_s >= 1.0 and time.monotonic() - said_at > 10:
+            said_at = time.monotonic()
+            text = f"waiting for storage since {waited_s:.0f} s: {reason}"
+            reporter.event({"kind": "storage-wait", "text": text, "time": round(time.time(), 3)})
+
+    return waiting
 
 
 def _retirement(member: Membership, config: RunConfig, pipeline: Pipeline[Any]) -> Callable[[], None]:

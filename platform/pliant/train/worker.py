@@ -123,7 +123,13 @@ def run_group(config: Config, spec: WorkSpec, *, workers: int, board: RemoteBoar
 def _train_function(config: dict[str, Any]) -> None:
     context = ray.train.get_context()
     board: RemoteBoard = config["board"]
-    work(config["spec"], local_rank=context.get_local_rank(), exchange=board.exchange, reader=config["reader"])
+    shard = ray.train.get_dataset_shard("train") if config["reader"] == "ray" else None
+    work(
+        config["spec"],
+        local_rank=context.get_local_rank(),
+        exchange=board.exchange,
+        open_train=shard.open if shard else None,
+    )
 
 
 @dataclass(frozen=True)
