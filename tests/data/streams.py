@@ -20,6 +20,8 @@ RAGGED = [[1, 7], [400, 0, 33], [5]]
 """Rows of each row group of each shard: tiny, large and empty ones."""
 THIRTEEN = [[4, 4], [5]]
 SINGLE = [[50]]
+CASES = [(RAGGED, 8, 16, 60), (THIRTEEN, 4, 4, 14), (SINGLE, 4, 12, 9)]
+"""Row groups, lanes, global batch, steps: over more than one epoch each."""
 
 
 def write_groups(root: Path, shards: Sequence[Sequence[int]], *, tokens: int = 4, **options: Any) -> Manifest:

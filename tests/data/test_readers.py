@@ -17,9 +17,9 @@ from pliant.data.plan import Share
 from pliant.data.reading import ROW_COLUMN, ROW_GROUP_COLUMN
 from pliant.errors import DamageError
 from tests.data.streams import (
+    CASES,
     RAGGED,
     SINGLE,
-    THIRTEEN,
     batches,
     expected_ids,
     open_at,
@@ -27,9 +27,6 @@ from tests.data.streams import (
     stream_ids,
     write_groups,
 )
-
-CASES = [(RAGGED, 8, 16, 60), (THIRTEEN, 4, 4, 14), (SINGLE, 4, 12, 9)]
-"""Row groups, lanes, global batch, steps: over more than one epoch each."""
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
@@ -252,27 +249,3 @@ def test_shards_on_s3_are_read_alike(tmp_path, s3_server):
     filesystem.delete_file(f"{root}/{manifest.files[1].path}")
     with pytest.raises(DamageError, match=r"s3://.*part-00001\.parquet, row group \d.*no longer there"):
         stream_ids(remote, settings(remote), **plan)
-
-
-@pytest.mark.ray
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-@pytest.mark.parametrize(("shards", "lanes", "global_batch", "steps"), CASES)
-def test_ray_stream_is_the_same(ray_cluster, tmp_path, shards, lanes, global_batch, steps, world_size):
-    manifest = write_groups(tmp_path, shards)
-    plan = {"lanes": lanes, "global_batch": global_batch, "steps": steps, "position": 3}
-    found = stream_ids(manifest, settings(manifest), world_size=world_size, reader="ray", **plan)
-    assert found == expected_ids(manifest, window=2, **plan)
-
-
-@pytest.mark.ray
-def test_ray_gives_the_same_bits(ray_cluster, tmp_path):
-    manifest = write_groups(tmp_path, RAGGED)
-    tables = []
-    for reader in ("local", "ray"):
-        with open_at(manifest, settings(manifest), lanes=2, reader=reader, row_ids=True, limit_epochs=2) as stream:
-            shares = [
-                Share(epoch, lane, row, row + 223 - row % 7) for epoch in (0, 1) for lane in (0, 1) for row in (0,)
-            ]
-            tables.append([stream.take(share) for share in shares])
-            assert {t.schema for t in tables[-1]} == {stream.schema}
-    assert tables[0] == tables[1]

@@ -26,6 +26,7 @@ from typing import Any
 import pyarrow as pa
 import ray.data
 from ray.data.block import BlockMetadata
+from ray.exceptions import RayTaskError
 from ray.train import DataConfig
 
 from pliant.data.manifest import Manifest
@@ -38,6 +39,10 @@ _FIRST_CHUNK = 64
 _LARGEST_CHUNK = 2048
 """… up to this many."""
 _CLOSE_WITHIN_S = 10.0
+_SILENCED = {
+    "ray.data._internal.progress": logging.ERROR,  # "Progress bars disabled"
+    "ray.data._internal.execution.streaming_executor_state": logging.CRITICAL,  # tracebacks that are raised as well
+}
 
 
 @dataclass(frozen=True)
@@ -196,14 +201,12 @@ def _checked(table: pa.Table | None, window: Window) -> pa.Table:
 
 
 def _own_error(error: BaseException) -> BaseException:
-    """Pliant's own error where a read task raised one; Ray wraps it several times."""
-    seen: list[BaseException] = []
+    """Pliant's own error where a read task raised one; Ray wraps it, in a class that poses as the error's own too."""
     inner: BaseException | None = error
-    while inner is not None and inner not in seen:
-        if isinstance(inner, PliantError):
+    while inner is not None:
+        if isinstance(inner, PliantError) and not isinstance(inner, RayTaskError):
             return type(inner)(inner.code, inner.message, hint=inner.hint, location=inner.location)
-        seen.append(inner)
-        inner = getattr(inner, "cause", None) or inner.__cause__ or inner.__context__
+        inner = getattr(inner, "cause", None) or inner.__cause__
     return error
 
 
@@ -212,7 +215,8 @@ def _be_quiet() -> None:
     for handler in logging.getLogger("ray.data").handlers:
         if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
             handler.setLevel(logging.WARNING)
-    logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # "Progress bars disabled"
+    for name, level in _SILENCED.items():
+        logging.getLogger(name).setLevel(level)
 
 
 class LaneDatasource(ray.data.Datasource):
