@@ -6,7 +6,7 @@ No storage and no Ray here, only the step over rows in memory; the whole run is 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ class Net(nn.Module):
 
 
 class Tiny(Pipeline[ModelGuards]):
-    metrics = {"loss": "min", "accuracy": "max"}
+    metrics: ClassVar = {"loss": "min", "accuracy": "max"}
 
     def loss(self, model: nn.Module, batch: Any) -> Loss:
         logits = model(batch["tokens"]).float()
@@ -150,7 +150,9 @@ def test_cases_differ(runs: dict[int, list[dict[str, list[tuple[Any, ...]]]]]) -
     assert len(set(last.values())) == len(last)
 
 
-def test_overflow_skips_the_update_and_halves_the_scale(runs: dict[int, list[dict[str, list[tuple[Any, ...]]]]]) -> None:
+def test_overflow_skips_the_update_and_halves_the_scale(
+    runs: dict[int, list[dict[str, list[tuple[Any, ...]]]]],
+) -> None:
     seen = runs[1][0]["fp16 adamw, overflow"]
     assert seen[0][3].loss_scale[0] == 2.0**19
     assert seen[0][0] == seen[1][0], "an overflowed step must not touch the parameters"

@@ -1,4 +1,4 @@
-"""The fault list, on a local path and on a real S3 server: whatever happens, the numbers are the uninterrupted run's."""
+"""The fault list, on a local path and on a real S3 server: the numbers stay those of the uninterrupted run."""
 
 from __future__ import annotations
 
@@ -104,9 +104,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Store, str], None]]] = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_newest_checkpoint_is_named_and_the_next_older_one_taken(
-    killed: Run, whole: Run, kind: str
-) -> None:
+def test_a_damaged_newest_checkpoint_is_named_and_the_next_older_one_taken(killed: Run, whole: Run, kind: str) -> None:
     ref = newest(killed)
     assert ref.step == 10
     file, damage = DAMAGE[kind]
@@ -152,7 +150,9 @@ def test_when_all_are_damaged_nothing_is_overwritten_and_nothing_starts_over(kil
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS], ids=["disk full", "read-only"])
-def test_a_disk_that_cannot_be_written_during_a_background_save(tmp_path: object, dataset: str, whole: Run, code: int) -> None:
+def test_a_disk_that_cannot_be_written_during_a_background_save(
+    tmp_path: object, dataset: str, whole: Run, code: int
+) -> None:
     run = Run.begin(str(tmp_path), dataset, "checkpoint.every_steps=10")
     full = Before("pliant.checkpoint.dcp:ShardWriter.write_data", 1, error=OSError(code, "no"), times=1)
     run.attempt(2, fault=full)

@@ -113,7 +113,7 @@ def test_errors_of_user_code(kind: type[Sound], code: str) -> None:
 def test_unverified_optimizer_is_refused_under_exact() -> None:
     settings = OptimSettings(kind="torch.optim:Adagrad")
     model = nn.Linear(2, 2)
-    with pytest.raises(ConfigError, match="torch.optim:Adagrad"):
+    with pytest.raises(ConfigError, match=r"torch\.optim:Adagrad"):
         build_optimizer(model, settings, exact=True)
     assert type(build_optimizer(model, settings, exact=False)).__name__ == "Adagrad"
     given_up = OptimSettings(kind="torch.optim:Adagrad", allow_unverified=True)

@@ -53,7 +53,9 @@ def test_killed_and_resumed_with_2_1_3_4_workers(tmp_path: Path, dataset: str, s
     assert [{k: v for k, v in e.items() if k not in strip} for e in run.log("evaluations")] == [
         {k: v for k, v in e.items() if k not in strip} for e in whole.log("evaluations")
     ]
-    assert [sorted(map(tuple, rows)) for _, rows in run.rows()] == [sorted(map(tuple, rows)) for _, rows in whole.rows()]
+    assert [sorted(map(tuple, rows)) for _, rows in run.rows()] == [
+        sorted(map(tuple, rows)) for _, rows in whole.rows()
+    ]
     assert_each_row_once_an_epoch(run)
     assert {entry["attempt"] for entry in run.log("metrics")} == {2, 6, 8}
     assert not run.events("not-comparable")

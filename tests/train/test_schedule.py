@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +49,7 @@ def test_stays_within_bounds_and_never_rises_after_warmup(
     values = factors(settings, total)
     assert all(0 < v <= 1 + 1e-12 for v in values)
     after = values[warmup:]
-    assert all(b <= a + 1e-9 for a, b in zip(after, after[1:], strict=False))
+    assert all(b <= a + 1e-9 for a, b in pairwise(after))
 
 
 @given(batch=st.integers(1, 64), warmup=st.integers(0, 500))

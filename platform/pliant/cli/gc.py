@@ -17,7 +17,7 @@ def gc(
     yes: Annotated[bool, typer.Option("--yes", help="Remove them; without it they are only shown.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove uncommitted and superseded checkpoints of a run that nobody drives. Quarantined ones stay for you to look at."""
+    """Remove uncommitted and superseded checkpoints of a run that nobody drives. Quarantined ones stay."""
     from pliant.errors import UsageError
     from pliant.storage.layout import parse_checkpoint
     from pliant.storage.record import RunRecord

@@ -21,7 +21,8 @@ def status(
     from pliant.storage.store import Store
 
     if run is not None and "=" in run:  # pliant status run.storage=…
-        run, overrides = None, [run, *(overrides or [])]
+        overrides = [run, *(overrides or [])]
+        run = None
     target = resolve_run(run or "all", overrides)
     if run is not None:
         facts = _facts(Store(target.uri, target.settings.store))

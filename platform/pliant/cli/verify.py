@@ -24,9 +24,13 @@ def verify(run: RunArgument, overrides: OverridesArgument = None, as_json: JsonO
     lines = []
     for report in reports:
         verdict = verdicts[report.ref]
-        lines.append(f"{report.ref.name}: {report.status}, {format_bytes(report.bytes)} ({verdict.state}: {verdict.reason})")
+        lines.append(
+            f"{report.ref.name}: {report.status}, {format_bytes(report.bytes)} ({verdict.state}: {verdict.reason})"
+        )
         lines += [f"  {problem}" for problem in report.problems]
-    bad = [r for r in reports if r.status in ("damaged", "unreadable") and verdicts[r.ref].state in ("usable", "marked")]
+    bad = [
+        r for r in reports if r.status in ("damaged", "unreadable") and verdicts[r.ref].state in ("usable", "marked")
+    ]
     result = {
         "run": record.store.uri,
         "checkpoints": [{**asdict(r), "ref": r.ref.name, "state": verdicts[r.ref].state} for r in reports],

@@ -39,7 +39,7 @@ class DataSettings(Settings):
     reader: Literal["local", "ray"] = setting("ray", on_resume="free")
     """``ray`` streams through Ray Data, ``local`` through threads in the worker: the same rows in the same order."""
     lanes: int | None = setting(None, on_resume="frozen", ge=1)
-    """Virtual shards L; default: the smallest divisor of ``train.global_batch`` that is at least ``elastic.max_workers``."""
+    """Virtual shards L; default: the smallest divisor of ``train.global_batch`` that is ≥ ``elastic.max_workers``."""
     window: int = setting(4, on_resume="frozen", ge=1)
     """Row groups of a lane that are shuffled together."""
     tail: Literal["carry", "pad", "drop"] = setting("carry", on_resume="frozen")

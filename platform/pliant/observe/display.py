@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -70,7 +69,9 @@ class Display:
             elif kind == "evaluation":
                 self.evaluation = note
                 figures = "  ".join(f"{k} {v:.4g}" for k, v in self.values().items())
-                self._console.event(f"evaluation at step {note['step']}: {figures}  ({format_seconds(note['seconds'])})")
+                self._console.event(
+                    f"evaluation at step {note['step']}: {figures}  ({format_seconds(note['seconds'])})"
+                )
             elif kind == "ended":
                 self.ended = note
             elif "text" in note:

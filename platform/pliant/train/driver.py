@@ -1,7 +1,7 @@
 """The driver of a run: claims it, starts the workers, shows how it goes, and records how it ended.
 
-    new run    find datasets ─► plan ─► run.json, manifests ─┐
-    resume     read record, owner gone? ─► compare settings ─┴► claim ─► workers ─► stop reason, exit code
+new run    find datasets ─► plan ─► run.json, manifests ─┐
+resume     read record, owner gone? ─► compare settings ─┴► claim ─► workers ─► stop reason, exit code
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pliant.errors import (
     PliantError,
     UsageError,
 )
-from pliant.observe.board import STOP, Board, Note
+from pliant.observe.board import STOP, Board
 from pliant.observe.console import Console
 from pliant.observe.display import Display
 from pliant.registry import PipelineRef, find_pipeline
@@ -206,16 +206,11 @@ def drive(launch: Launch, console: Console) -> Ending:
     attempt.write(CONFIG_OBJECT, config_to_yaml(launch.config, launch.origins).encode())
     attempt.write(ORIGINS_OBJECT, encode(dict(launch.origins)))
     console.start(_start_lines(launch))
-    events = LogWriter(
-        launch.record.store, attempt, "events", every_s=launch.config.run.store.segment_every
-    )
+    events = LogWriter(launch.record.store, attempt, "events", every_s=launch.config.run.store.segment_every)
     for change in launch.changes.curve if launch.changes else ():
         events.append({"kind": "setting", "text": f"changed {change}", "time": time.time()})
     with attempt.heartbeat():
-        if launch.in_process:
-            ending = _drive_here(launch, attempt, console)
-        else:
-            ending = _drive_ray(launch, attempt, console)
+        ending = (_drive_here if launch.in_process else _drive_ray)(launch, attempt, console)
         events.append({"kind": "end", "text": ending.reason, "step": ending.step, "time": time.time()})
         _quietly(events.close)
         _quietly(lambda: attempt.stop(ending.reason, str(ending.error or "")))
@@ -250,12 +245,12 @@ def _drive_ray(launch: Launch, attempt: Attempt, console: Console) -> Ending:
         )
         if not workers:
             console.close()
-            return Ending("limit", EXIT_UNSCHEDULABLE, launch.record.store.uri, 0, launch.plan.steps, too_small(config, fitting))
+            return Ending(
+                "limit", EXIT_UNSCHEDULABLE, launch.record.store.uri, 0, launch.plan.steps, too_small(config, fitting)
+            )
         board = RemoteBoard.start()
         with Display(board.drain, console) as display, _signals(board.request, console) as caught:
-            thread, box = in_thread(
-                run_group, config, _spec(launch, attempt), workers=workers, board=board
-            )
+            thread, box = in_thread(run_group, config, _spec(launch, attempt), workers=workers, board=board)
             while thread.is_alive():
                 thread.join(0.2)  # short, so that signals are seen
             raised = box.get("error")
@@ -327,7 +322,7 @@ def _quietly(call: Callable[[], Any]) -> None:
 def _plan(config: RunConfig, ref: PipelineRef, datasets: Datasets) -> RunPlan:
     columns = config.data.columns or ref.load().columns
     workers = choose_workers(config.data.lanes or 1, config.elastic.min_workers, config.elastic.max_workers)
-    return make_plan(config, datasets, columns, workers=workers)
+    return make_plan(config, datasets, tuple(columns) if columns else None, workers=workers)
 
 
 def _absolute(config: RunConfig) -> RunConfig:

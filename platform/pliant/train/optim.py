@@ -45,7 +45,7 @@ class DecoupledSGD(torch.optim.SGD):
     """SGD whose weight decay multiplies parameters by 1 − lr × decay instead of entering the gradient."""
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:
         for group in self.param_groups:
             touched = [p for p in group["params"] if p.grad is not None]
             if group["decoupled_decay"] and touched:
@@ -80,9 +80,7 @@ def build_optimizer(model: nn.Module, settings: OptimSettings, *, exact: bool) -
     return _custom(settings, decays)
 
 
-def _custom(
-    settings: OptimSettings, decays: list[tuple[list[nn.Parameter], float]]
-) -> torch.optim.Optimizer:
+def _custom(settings: OptimSettings, decays: list[tuple[list[nn.Parameter], float]]) -> torch.optim.Optimizer:
     module_name, _, attribute = settings.kind.partition(":")
     try:
         factory = getattr(importlib.import_module(module_name), attribute)

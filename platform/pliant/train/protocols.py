@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import pyarrow as pa
-import torch
 from torch import Tensor, nn
 
 from pliant.train.settings import ModelGuards

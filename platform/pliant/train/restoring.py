@@ -135,7 +135,11 @@ def restore_state(
 
     def decide() -> None:
         record, attempt = _root(member)
-        logs = {name: {"attempt": at.attempt, "seq": at.seq} for name, at in restored.manifest.logs.items()} if restored else {}
+        logs = (
+            {name: {"attempt": at.attempt, "seq": at.seq} for name, at in restored.manifest.logs.items()}
+            if restored
+            else {}
+        )
         attempt.restore(restored.ref if restored else None, logs)
         attempt.write(CONDITIONS_OBJECT, encode(now))
         differences = _differences(record, now) if exact else []

@@ -51,7 +51,7 @@ class ModelGuards(Settings):
     """Switches that give up a promise, visibly."""
 
     allow_rank_local: bool = setting(False, on_resume="frozen")
-    """Accept models that update buffers in forward and losses that couple rows; the curve then depends on the workers."""
+    """Accept models that update buffers in forward and losses that couple rows; the curve then depends on workers."""
 
 
 class OptimSettings(Settings):

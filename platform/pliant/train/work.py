@@ -1,6 +1,6 @@
 """What each worker of an attempt does: assemble the job, restore it, train, and tell how it ended.
 
-    claim an attempt ─► model, guards, shard ─► restore (verified, voted) ─► restore decision ─► loop
+claim an attempt ─► model, guards, shard ─► restore (verified, voted) ─► restore decision ─► loop
 """
 
 from __future__ import annotations
@@ -154,9 +154,7 @@ def _assemble(
         else None,
     )
     writer = CheckpointWriter(store, member.number, check=member.check, group=workers.background_group)
-    open_train = open_train or partial(
-        open_stream, rank=workers.rank, world_size=workers.world_size, reader="local"
-    )
+    open_train = open_train or partial(open_stream, rank=workers.rank, world_size=workers.world_size, reader="local")
     stream = open_train(
         manifest=train_set,
         data=config.data,
