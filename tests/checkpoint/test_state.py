@@ -136,7 +136,10 @@ def _mismatching(store: Store, files: Files, case: str) -> str:
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        ("shape", ["different: model.embedding.weight is float32[11, 7], the model's is float32[11, 9]", "more"]),
+        (
+            "shape",
+            ["different: model.embedding.weight is float32[11, 7], the model's is float32[11, 9]", "… and 2 more"],
+        ),
         ("missing", ["missing: model.extra"]),
         ("left over", ["left over: model.table"]),
         ("dtype", ["different: model.table is float32[5], the model's is int64[5]"]),

@@ -27,7 +27,7 @@ from pliant.errors import ConfigError
 
 _STATE = "state."
 _GROUPS = "param_groups."
-_SHOWN = 8
+_SHOWN = 6
 
 
 def model_and_optimizer_state(model: nn.Module, optimizer: Optimizer | None) -> dict[str, Any]:

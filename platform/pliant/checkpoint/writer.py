@@ -72,7 +72,7 @@ class _Job:
     """One save on its way through the background thread."""
 
     ref: CheckpointRef
-    state: dict[str, Any]
+    state: dict[str, Any] | Exception  # why it could not be copied
     digest_names: list[str]
     fields: ManifestFields
     before_commit: Callable[[], None]
@@ -158,7 +158,7 @@ class CheckpointWriter:
         self._join()
         self._raise()
         copied_from = time.perf_counter()
-        copied = self._copy.take(state)
+        copied = _attempt_copy(self._copy, state)
         now = time.perf_counter()
         job = _Job(
             CheckpointRef(step, self._attempt), copied, sorted(digest_names), fields, before_commit, on_commit,
@@ -263,10 +263,11 @@ class CheckpointWriter:
 
     def _write(self, job: _Job) -> CheckpointManifest:
         store = self._store.child(job.ref.prefix)
+        self._ranks.gather("copying the state", lambda: _copied(job) and None)
         existing = self._ranks.at_root("looking for the checkpoint", lambda: self._existing(store, job))
         if existing is not None:
             return existing
-        files = self._saver.save(job.state, store)
+        files = self._saver.save(_copied(job), store)
         if job.digest is None:
             job.digest = parameter_digest(_named(job), self._ranks.group, self._ranks.rank) or ""
         return self._ranks.at_root("committing the checkpoint", lambda: self._commit(store, job, files))
@@ -336,6 +337,20 @@ def _yield_to_training() -> None:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
+def _attempt_copy(copy: HostCopy, state: dict[str, Any]) -> dict[str, Any] | Exception:
+    """An error here is one rank's: it is raised where all ranks hear of it."""
+    try:
+        return copy.take(state)
+    except Exception as error:
+        return error
+
+
+def _copied(job: _Job) -> dict[str, Any]:
+    if isinstance(job.state, Exception):
+        raise job.state
+    return job.state
+
+
 def _named(job: _Job) -> list[NamedShard]:
-    model = job.state["model"]
+    model = _copied(job)["model"]
     return [(name, model[name].data, model[name].shape) for name in job.digest_names]
