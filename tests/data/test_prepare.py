@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -216,3 +219,31 @@ def test_memory_stays_at_one_row_group(tmp_path: Path) -> None:
 
     write_dataset([Split("train", schema, batches(), row_group_rows=1024, rows_per_file=8192)], str(tmp_path))
     assert highest < 16 * 2**20
+
+
+def test_a_killed_prepare_leaves_nothing_readable(tmp_path: Path) -> None:
+    script = """
+import sys, threading
+import pyarrow as pa
+from types import SimpleNamespace
+from pliant.data.prepare import write_dataset
+
+def batches():
+    for i in range(10):
+        yield pa.record_batch({"id": list(range(i * 50, i * 50 + 50))})
+    print("writing", flush=True)
+    threading.Event().wait()
+
+split = SimpleNamespace(name="train", schema=pa.schema([("id", pa.int64())]), batches=batches(),
+                        row_group_rows=10, rows_per_file=100)
+write_dataset([split], sys.argv[1])
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"writing\n"
+        process.kill()
+    assert len(list(tmp_path.glob("train/*.parquet"))) >= 4
+    with pytest.raises(DamageError, match="not finished"):
+        load_or_build_manifest(str(tmp_path / "train"))
