@@ -3,7 +3,7 @@
 A plain FSDP2 training loop over W gloo processes with the rows in memory: ``fully_shard`` per block, gradient
 accumulation with one reduction per step, clipping, AdamW. Nothing of Pliant but the model class and its loss.
 
-    python bench/plain_fsdp2.py --workers 1 2 --global-batch 32 --steps 30
+    python bench/_plain_fsdp2.py --workers 1 2 --global-batch 32 --steps 30
 
 prints one JSON line per worker count, with the micro-batch at which this loop was fastest. ``bench/step.py`` calls
 ``measure`` in turns with Pliant's own loop, so that both see the same machine.
