@@ -21,7 +21,7 @@ class Stored:
     Attributes:
         metric: value of the pipeline's main metric measured at its step; None where it was not evaluated.
         marked: an earlier save has marked it for removal.
-        intact: nothing is known against it; False once it is quarantined.
+        intact: nothing is known against it; False once it is quarantined, then it is left alone.
     """
 
     ref: CheckpointRef
@@ -67,7 +67,7 @@ def plan_removal(
     keep |= set(_best(newest_first, keep_best, better))
     if keep_every_steps:
         keep |= {s.ref for s in newest_first if s.ref.step % keep_every_steps == 0}
-    gone = [s for s in reversed(newest_first) if s.ref not in keep]
+    gone = [s for s in reversed(newest_first) if s.intact and s.ref not in keep]
     return Removal(
         mark=tuple(s.ref for s in gone if not s.marked),
         delete=tuple(s.ref for s in gone if s.marked),

@@ -179,8 +179,8 @@ class CheckpointWriter:
         """Waits until the running try has a result and returns it; ``poll`` still returns it too.
 
         Returns:
-            None when there was no save or the timeout (seconds) has passed. A result ``failed`` means that the
-            save waits to be tried again: wait again, or give up.
+            None when there was no save or the timeout (seconds) has passed. After ``failed`` the save waits to be
+            tried again, and this returns that result at once until the next try has begun.
         """
         with self._state:
             ended = self._state.wait_for(lambda: not self._unsettled, timeout)
@@ -334,7 +334,7 @@ def _yield_to_training() -> None:
     """Where cores are short, training goes first: on Linux a niceness belongs to a thread, not to the process."""
     if sys.platform == "linux":
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+            os.nice(_NICENESS)
 
 
 def _attempt_copy(copy: HostCopy, state: dict[str, Any]) -> dict[str, Any] | Exception:
