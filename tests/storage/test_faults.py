@@ -183,7 +183,32 @@ def test_classification_of_what_no_server_here_answers() -> None:
     assert outcome("status code: 507 Insufficient Storage") == "storage.full"
     assert outcome("status code: 301 Moved Permanently") == "storage.refused"
     assert outcome("error sending request: operation timed out") == "PassingFault"
+    missing = from_object_error(Exception("Error performing PUT http://169.254.169.254/latest/api/token"), "s3://b/k")
+    assert isinstance(missing, PassingFault)
+    assert "AWS_ACCESS_KEY_ID" in missing.reason
     assert isinstance(from_os_error(OSError(errno.EIO, "I/O error"), "/x"), PassingFault)
+
+
+def test_file_system_without_hard_links_is_named(local_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    with pytest.raises(StorageError, match="no hard links"):
+        local_store.put_if_absent("a", b"1")
+    assert local_store.list() == []
+
+
+def test_file_system_that_syncs_no_folders_is_accepted(local_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fsync
+
+    def only_files(handle: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{handle}"):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", only_files)
+    assert local_store.put_if_absent("deep/a", b"1")
 
 
 @pytest.mark.hosts

@@ -33,6 +33,8 @@ _PASSING_ERRNOS = frozenset(
 )
 # 408 request timeout, 425 too early, 429 too many requests.
 _PASSING_STATUS = frozenset((408, 425, 429))
+# Where obstore looks for credentials when none are set.
+_METADATA_SERVICES = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
 _STATUS = re.compile(r"(?:status code: |status: )(\d{3})")
 
 
@@ -112,5 +114,8 @@ def from_object_error(error: Exception, location: str) -> Exception:
     if status is not None and status < 500 and status not in _PASSING_STATUS:
         hint = "check run.storage, the endpoint and the region"
         return StorageError("storage.refused", f"the object store refused: {detail}", hint=hint, location=location)
+    if any(service in text for service in _METADATA_SERVICES):
+        hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or the like, unless this machine has a role"
+        return PassingFault(f"no credentials: the metadata service of a cloud machine does not answer; {hint}")
     # 503 and 429 say that nothing was done; other server errors and lost connections leave that open.
     return PassingFault(detail, maybe_done=status not in (429, 503))

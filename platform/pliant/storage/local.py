@@ -6,6 +6,7 @@ data is synced before it gets its name, and the folder after.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from pliant.storage.types import ObjectInfo
 
 _STAGING = ".staging-"
 """Files that have no name of their own yet; what a killed process leaves is never listed."""
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class LocalBackend:
@@ -145,7 +148,9 @@ class LocalWriter:
             # A network file system may repeat a link whose answer was lost: two names mean that it was ours.
             if os.stat(self._staged).st_nlink != 2:
                 raise
-        except PermissionError as error:
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
             hint = "use another file system for run.storage, or an object store"
             message = f"the file system has no hard links, which creating without overwriting needs: {error.strerror}"
             raise StorageError("storage.no-links", message, hint=hint, location=self._path) from error
@@ -222,5 +227,8 @@ def _sync_folder(folder: str) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:  # some file systems sync no folders; they have nothing better to offer
+            raise
     finally:
         os.close(handle)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import psutil
 
-from pliant.errors import FencedError, StorageError
+from pliant.errors import FencedError, PliantError
 from pliant.storage.layout import attempt_key, encode
 from pliant.storage.store import Store
 
@@ -172,7 +172,7 @@ class Heartbeat:
                 if self._on_fenced is not None:
                     self._on_fenced(error)
                 return
-            except StorageError as error:
-                _log.warning("heartbeat could not be written: %s", error.message)
+            except PliantError as error:
+                _log.warning("heartbeat: %s", error.message)
             if self._stopping.wait(self._every):
                 return
