@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pliant.api import Run, runs_in
     from pliant.configure import load_config
     from pliant.errors import PliantError
     from pliant.registry import find_pipeline
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Run": "pliant.api",
+    "runs_in": "pliant.api",
     "load_config": "pliant.configure",
     "PliantError": "pliant.errors",
     "find_pipeline": "pliant.registry",
@@ -29,7 +32,18 @@ _HOMES = {
     "ModelGuards": "pliant.train.settings",
 }
 
-__all__ = ["Loss", "ModelGuards", "Pipeline", "PliantError", "RunConfig", "Split", "find_pipeline", "load_config"]
+__all__ = [
+    "Loss",
+    "ModelGuards",
+    "Pipeline",
+    "PliantError",
+    "Run",
+    "RunConfig",
+    "Split",
+    "find_pipeline",
+    "load_config",
+    "runs_in",
+]
 
 
 def __getattr__(name: str) -> Any:

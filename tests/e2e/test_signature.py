@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from pliant.storage.logs import read_log
 from pliant.storage.record import RunRecord
 from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
+from tests.command import ROOT
 from tests.train.runs import PIPELINE, SETTINGS, STEPS, Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -26,7 +28,11 @@ class Command:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "pliant", *arguments],
             cwd=cwd,
-            env={**os.environ, "HOLD_BEFORE_FORWARD": str(hold_before_forward)},
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{ROOT / 'platform'}:{ROOT}",
+                "HOLD_BEFORE_FORWARD": str(hold_before_forward),
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -41,6 +47,7 @@ class Command:
     def kill_at(self, store: Store, step: int) -> None:
         """SIGKILL as soon as the run has recorded a step, where it waits."""
         while self.process.poll() is None:
+            time.sleep(0.2)
             if _last_step(store) == step:
                 self.process.send_signal(signal.SIGKILL)
                 self.process.wait()

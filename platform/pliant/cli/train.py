@@ -78,7 +78,7 @@ def _run(launch: Launch, *, as_json: bool) -> None:
         ending = drive(launch, console)
     except KeyboardInterrupt:
         console.close()
-        say(f"interrupted at once; resume with: pliant resume {launch.record.store.uri}")
+        say(f"interrupted at once; resume with: pliant resume {_short(launch)}")
         raise typer.Exit(130) from None
     console.summary(_summary(launch, ending))
     if ending.error is not None:
@@ -110,18 +110,19 @@ def _summary(launch: Launch, ending: Ending) -> list[str]:
         lines.append(f"  {ending.unit}/s{'':<{24 - len(ending.unit) - 2}} {ending.rate:,.0f}")
     lines.append(f"everything is in {ending.uri}")
     if ending.reason == "done":
-        lines.append(f"look at it with: pliant metrics {_short(launch, ending)}")
-        lines.append(f"go on with: pliant resume {_short(launch, ending)} {_longer(launch)}")
+        lines.append(f"look at it with: pliant metrics {_short(launch)}")
+        lines.append(f"go on with: pliant resume {_short(launch)} {_longer(launch)}")
     else:
-        lines.append(f"resume with: pliant resume {_short(launch, ending)}")
+        lines.append(f"resume with: pliant resume {_short(launch)}")
     return lines
 
 
-def _short(launch: Launch, ending: Ending) -> str:
+def _short(launch: Launch) -> str:
     """The run's name where a plain command in this folder finds it, else its full place."""
     from pathlib import Path
 
-    return launch.name if ending.uri == str(Path("runs").absolute() / launch.name) else ending.uri
+    uri = launch.record.store.uri
+    return launch.name if uri == str(Path("runs").absolute() / launch.name) else uri
 
 
 def _longer(launch: Launch) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 
 from pliant import __version__
 from pliant.config.dump import config_to_dict, config_to_yaml
+from pliant.config.overrides import Overrides
 from pliant.config.resume import ResumeChanges, compare_for_resume
 from pliant.configure import load_config, load_config_text
 from pliant.data.manifest import Manifest
@@ -102,17 +103,17 @@ class Ending:
     unit: str = "rows"
 
 
-def new_run(pipeline: str, overrides: Sequence[str], *, name: str | None, in_process: bool) -> Launch:
+def new_run(pipeline: str, overrides: Overrides, *, name: str | None, in_process: bool) -> Launch:
     """Settles everything about a new run and begins its record.
 
     Raises:
         ConfigError, UsageError, DamageError: nothing has been started then; the record exists only after all checks.
     """
     ref = find_pipeline(pipeline)
-    config, origins = load_config(ref, list(overrides))
+    config, origins = load_config(ref, overrides)
     config = _absolute(config)
     datasets = find_datasets(config)
-    plan = _plan(config, ref, datasets)
+    plan = _plan(config, ref, datasets, in_process=in_process)
     name = name or f"{ref.name}-{time.strftime('%m%d-%H%M%S')}"
     store = Store(config.run.storage, config.run.store).child(name)
     record = RunRecord.create(
@@ -134,7 +135,12 @@ def new_run(pipeline: str, overrides: Sequence[str], *, name: str | None, in_pro
 
 
 def resumed_run(
-    store: Store, overrides: Sequence[str], *, take_over: bool, in_process: bool, waiting: Callable[[str], None]
+    store: Store,
+    overrides: Overrides,
+    *,
+    take_over: bool,
+    in_process: bool,
+    waiting: Callable[[str], None] = lambda text: None,
 ) -> Launch:
     """Settles everything about going on with a run.
 
@@ -167,7 +173,7 @@ def resumed_run(
     ref = find_pipeline(str(record.identity["pipeline"]))
     text, origin = recorded_config(record)
     old, _ = load_config_text(ref, text, source=origin)
-    config, origins = load_config_text(ref, text, list(overrides), source=origin)
+    config, origins = load_config_text(ref, text, overrides, source=origin)
     config = _absolute(config)
     changes = compare_for_resume(old, config)
     changes.refuse_frozen()
@@ -180,7 +186,7 @@ def resumed_run(
         config,
         origins,
         datasets,
-        _plan(config, ref, datasets),
+        _plan(config, ref, datasets, in_process=in_process),
         in_process,
         changes,
     )
@@ -319,9 +325,10 @@ def _quietly(call: Callable[[], Any]) -> None:
         return
 
 
-def _plan(config: RunConfig, ref: PipelineRef, datasets: Datasets) -> RunPlan:
+def _plan(config: RunConfig, ref: PipelineRef, datasets: Datasets, *, in_process: bool) -> RunPlan:
     columns = config.data.columns or ref.load().columns
-    workers = choose_workers(config.data.lanes or 1, config.elastic.min_workers, config.elastic.max_workers)
+    allowed = (1, 1) if in_process else (config.elastic.min_workers, config.elastic.max_workers)
+    workers = choose_workers(config.data.lanes or 1, *allowed)
     return make_plan(config, datasets, tuple(columns) if columns else None, workers=workers)
 
 

@@ -76,7 +76,7 @@ class RunPlan:
         lines = [
             f"rows {self.rows:,} train, {self.validation_rows:,} validation",
             f"steps {self.steps:,} of {batch} rows in {lanes} lanes ({self.steps * batch / self.rows:.2f} epochs)",
-            f"workers {self.workers}; micro-batches of at most {config.train.micro_batch} rows a step by workers: {table}",
+            f"workers {self.workers}; micro-batches of {config.train.micro_batch} rows a step by workers: {table}",
             f"{config.train.precision}, {config.train.reduction} reduction, {config.optim.kind} lr {config.optim.lr:g},"
             f" {config.schedule.kind} schedule, seed {config.seed}",
             f"data memory at most {format_bytes(self.data_memory)} a worker, reader {config.data.reader}",

@@ -145,7 +145,7 @@ def restore_state(
         differences = _differences(record, now) if exact else []
         source = f"step {restored.ref.step} of attempt {restored.ref.attempt}" if restored else "the beginning"
         member.event(
-            "start", f"attempt {member.number}: {workers.world_size} workers, from {source}",
+            "start", f"attempt {member.number}: {workers.world_size} × {now['device']}, from {source}",
             step=state.step, world_size=workers.world_size, comparable=not differences, conditions=now,
             restored=restored.ref.name if restored else None,
         )  # fmt: skip

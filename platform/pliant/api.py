@@ -1,0 +1,184 @@
+"""Runs from Python: what the commands do, as objects.
+
+run = pliant.Run.new("digits", {"optim.lr": 1e-3}, name="first")
+run.train()
+for entry in run.metrics():
+    ...
+pliant.Run.open("runs/first").resume({"elastic.max_workers": 4})
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pliant.errors import UsageError
+from pliant.storage.logs import read_log
+from pliant.storage.record import RunRecord
+from pliant.storage.settings import StorageSettings
+from pliant.storage.store import Store
+
+if TYPE_CHECKING:
+    from pliant.observe.console import Console
+    from pliant.train.driver import Ending, Launch
+
+Overrides = Sequence[str] | Mapping[str, Any]
+
+
+class Run:
+    """One training run, new or recorded. Everything but ``train`` and ``resume`` works without Ray and torch.
+
+    Attributes:
+        store: the run's storage.
+    """
+
+    def __init__(self, store: Store, launch: Launch | None = None) -> None:
+        self.store = store
+        self._launch = launch
+
+    @classmethod
+    def new(cls, pipeline: str, overrides: Overrides = (), *, name: str | None = None, in_process: bool = False) -> Run:
+        """Settles everything about a new run and begins its record; ``train`` starts it.
+
+        Args:
+            pipeline: a name, a path, or ``module:attribute``.
+            overrides: ``["optim.lr=3e-4"]`` or ``{"optim.lr": 3e-4}``.
+            name: of the run; default: pipeline and time.
+            in_process: one worker in this process, without Ray.
+
+        Raises:
+            PliantError: as the command would show it.
+        """
+        from pliant.train.driver import new_run
+
+        launch = new_run(pipeline, overrides, name=name, in_process=in_process)
+        return cls(launch.record.store, launch)
+
+    @classmethod
+    def open(cls, uri: str, settings: StorageSettings | None = None) -> Run:
+        """A recorded run by its path or URI. Raises UsageError when there is none."""
+        store = Store(uri, settings or StorageSettings())
+        RunRecord.open(store)
+        return cls(store)
+
+    @property
+    def name(self) -> str:
+        return str(self.record.identity["name"])
+
+    @property
+    def record(self) -> RunRecord:
+        """Identity, attempts, owner, and what counts."""
+        return RunRecord.open(self.store)
+
+    @property
+    def launch(self) -> Launch | None:
+        """What a new run, or the last resume, was settled to: configuration, datasets, plan."""
+        return self._launch
+
+    def train(self, console: Console | None = None) -> Ending:
+        """Trains a new run to its end. How it ended is in the result; errors of training are there too.
+
+        Raises:
+            UsageError: the run has been started already.
+        """
+        if self._launch is None or self._launch.changes is not None:
+            raise UsageError(
+                "run.started", "the run has been started already", hint="resume it", location=self.store.uri
+            )
+        return self._drive(console)
+
+    def resume(
+        self,
+        overrides: Overrides = (),
+        *,
+        take_over: bool = False,
+        in_process: bool = False,
+        console: Console | None = None,
+    ) -> Ending:
+        """Goes on from the newest intact checkpoint.
+
+        Args:
+            overrides: changed settings; a frozen one is refused.
+            take_over: fence an owner that still lives.
+            in_process: one worker in this process, without Ray.
+
+        Raises:
+            PliantError: nothing was started then.
+        """
+        from pliant.train.driver import resumed_run
+
+        self._launch = resumed_run(self.store, overrides, take_over=take_over, in_process=in_process)
+        return self._drive(console)
+
+    def _drive(self, console: Console | None) -> Ending:
+        from pliant.observe.console import Console
+        from pliant.train.driver import drive
+
+        if self._launch is None:
+            raise UsageError("run.not-settled", "there is nothing to start", location=self.store.uri)
+        return drive(self._launch, console or Console())
+
+    def metrics(self) -> Iterator[dict[str, Any]]:
+        """An entry per step, each step once, whatever interrupted the run."""
+        return self.log("metrics")
+
+    def evaluations(self) -> Iterator[dict[str, Any]]:
+        """An entry per evaluation."""
+        return self.log("evaluations")
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """What happened to the run: starts, checkpoints, quarantines, changed settings, ends."""
+        return self.log("events")
+
+    def log(self, name: str) -> Iterator[dict[str, Any]]:
+        """The entries of a log that count."""
+        return read_log(self.store, self.record.view(), name)
+
+    def samples(self) -> Iterator[dict[str, Any]]:
+        """File and row of every sample of every step, of runs with ``train.audit=true``."""
+        from pliant.train.audit import samples
+
+        return samples(self.record, self.log("audit"))
+
+    def status(self) -> dict[str, Any]:
+        """How the run stands, from its record alone."""
+        record = self.record
+        view, attempts, owner = record.view(), record.attempts(), record.owner()
+        drivers = [a.number for a in attempts if a.claim.kind == "driver"]
+        last, evaluation = (
+            next(iter(deque(read_log(self.store, view, name), maxlen=1)), {}) for name in ("metrics", "evaluations")
+        )
+        stop = record.stop_of(drivers[-1]) if drivers and owner is None else None
+        if owner is not None:
+            liveness = owner.liveness(self.store.settings.heartbeat_fresh)
+            state = {"alive": "running", "dead": "died, resumable", "unknown": "unknown"}[liveness]
+        elif stop is None:
+            state = "not started"
+        else:
+            state = "done" if stop["reason"] == "done" else f"stopped ({stop['reason']})"
+        usable = view.checkpoints()
+        return {
+            "run": record.identity["name"],
+            "state": state,
+            "step": last.get("step", 0),
+            "loss": last.get("loss"),
+            "evaluation": {k: v for k, v in evaluation.items() if k not in ("time", "seconds", "attempt")},
+            "checkpoint": usable[0].step if usable else None,
+            "checkpoints": [ref.name for ref in usable],
+            "workers": last.get("world_size"),
+            "attempts": len(drivers),
+            "owner": owner.describe() if owner else None,
+            "detail": stop["detail"].splitlines()[0] if stop and stop.get("detail") else None,
+            "pipeline": record.identity["pipeline"],
+            "uri": self.store.uri,
+        }
+
+
+def runs_in(storage: str, settings: StorageSettings | None = None) -> list[Run]:
+    """The runs under a storage path or URI, by name."""
+    root = Store(storage if "://" in storage else str(Path(storage).absolute()), settings or StorageSettings())
+    keys = [info.key for info in root.list()]
+    names = [key.removesuffix("/run.json") for key in keys if key.count("/") == 1 and key.endswith("/run.json")]
+    return [Run(root.child(name)) for name in sorted(names)]
