@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pliant import __version__
 from pliant.config.dump import config_to_dict, config_to_yaml
 from pliant.config.overrides import Overrides
 from pliant.config.resume import ResumeChanges, compare_for_resume
@@ -121,7 +121,7 @@ def new_run(pipeline: str, overrides: Overrides, *, name: str | None, in_process
         {
             "name": name,
             "pipeline": str(ref.file) + (f":{ref.attribute}" if ref.attribute != "pipeline" else ""),
-            "pliant": __version__,
+            "pliant": version("pliant"),
             "data_digest": datasets.train.digest,
             "validation_digest": datasets.validation.digest if datasets.validation else None,
             "lanes": config.data.lanes,
