@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -152,12 +150,22 @@ def test_what_does_not_fit_is_named_and_nothing_is_loaded(local_store: Store, ca
     assert [word for word in words if word not in text] == []
 
 
-def test_bytes_that_change_after_verification_are_noticed(local_store: Store, tmp_path: Path) -> None:
-    files, _ = _save(local_store, "adamw")
-    for name in files:
-        path = local_store.local_path(name)
-        good = path.read_bytes()
-        path.write_bytes(good[: len(good) // 2] + bytes([good[len(good) // 2] ^ 1]) + good[len(good) // 2 + 1 :])
-        with pytest.raises(StorageError, match=r"checkpoint\.unstable"):
-            _load(local_store, files, "adamw")
-        path.write_bytes(good)
+def test_bytes_that_change_after_verification_are_noticed(local_store: Store) -> None:
+    files, saved = _save(local_store, "adamw")
+    path = local_store.local_path("__0_0.distcp")
+    good = path.read_bytes()
+    tensor = good.index(saved["embedding.weight/exp_avg"][2])
+    noticed = []
+    for position in [tensor, tensor + 99, *range(0, len(good), len(good) // 13)]:
+        path.write_bytes(good[:position] + bytes([good[position] ^ 16]) + good[position + 1 :])
+        try:
+            assert _load(local_store, files, "adamw") == saved  # a byte that means nothing
+        except StorageError as error:
+            noticed.append((position, error.code))
+    assert noticed[:2] == [(tensor, "checkpoint.unstable"), (tensor + 99, "checkpoint.unstable")]
+    assert {code for _, code in noticed} == {"checkpoint.unstable"}
+    path.write_bytes(good)
+    metadata = local_store.local_path(".metadata")
+    metadata.write_bytes(metadata.read_bytes()[:-1] + b"!")
+    with pytest.raises(StorageError, match=r"checkpoint\.unstable"):
+        _load(local_store, files, "adamw")

@@ -227,8 +227,8 @@ class ShardReader(StorageReader):
     def _check_crc(self, file: io.BytesIO, name: str) -> None:
         try:
             bad = zipfile.ZipFile(file).testzip()
-        except zipfile.BadZipFile as error:
-            bad = str(error)
+        except Exception as error:  # a wrong header makes zipfile raise almost anything
+            bad = f"{type(error).__name__}: {error}"
         if bad is not None:
             raise self._unstable(name, bad)
         file.seek(0)
