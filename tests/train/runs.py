@@ -7,17 +7,21 @@ import json
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from pliant.config.dump import config_to_yaml
 from pliant.data.prepare import write_dataset
+from pliant.storage.attempts import Attempt
+from pliant.storage.layout import CHECKPOINTS, MANIFEST
 from pliant.storage.logs import read_log
 from pliant.storage.record import RunRecord
+from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
 from pliant.train import driver
 from pliant.train.work import WorkSpec, work
@@ -38,6 +42,7 @@ SETTINGS = [
     "data.reader=local",
     "elastic.max_workers=4",
     "checkpoint.every_steps=5",
+    "checkpoint.keep_best=0",
     "eval.every_steps=7",
     "schedule.warmup=3",
     "optim.weight_decay=0.1",
@@ -69,13 +74,22 @@ class Run:
 
     def group(self, workers: int, *changes: str, fault: Callable[[], Any] | None = None) -> Group:
         """Starts a driver's claim and a worker group of it, as ``train`` or ``resume`` would."""
+        spec = driver._spec(*self.record_start(*changes))
+        return Group(workers, worker, spec, str(self.notes_file), fault)
+
+    def record_start(self, *changes: str) -> tuple[driver.Launch, Attempt]:
+        """The driver's claim and record of a start, without workers."""
         launch = self._launch
         if launch is None:
-            launch = driver.resumed_run(self.store, list(changes), take_over=True, in_process=False, waiting=print)
+            launch = driver.resumed_run(self.store, list(changes), take_over=True, in_process=False)
         self._launch = None
         attempt = launch.record.claim_driver()
         attempt.write(driver.CONFIG_OBJECT, config_to_yaml(launch.config, launch.origins).encode())
-        return Group(workers, worker, driver._spec(launch, attempt), str(self.notes_file), fault)
+        return launch, attempt
+
+    def when_committed(self, step: int, fault: Before) -> Before:
+        """The fault, but not before the run's checkpoint of a step is committed."""
+        return replace(fault, committed=(self.store.uri, step))
 
     def attempt(self, workers: int, *changes: str, fault: Callable[[], Any] | None = None) -> list[Any]:
         """Runs a group to its end."""
@@ -94,7 +108,7 @@ class Run:
         return [tuple(entry[key] for key in keys) for entry in self.log("metrics")]
 
     def rows(self) -> list[tuple[int, list[Any]]]:
-        """Step and rows (lane, row group, row) of every audited batch."""
+        """Step and rows (epoch, position, row group, row) of every audited batch, in stream order."""
         return [(entry["step"], entry["rows"]) for entry in self.log("audit")]
 
     def notes(self, kind: str) -> list[dict[str, Any]]:
@@ -133,6 +147,8 @@ class Before:
         call: n, from 1.
         signal: sent to the worker itself, or
         error: raised instead of the call, for ``times`` calls in a row.
+        committed: storage URI of a run and a step: the fault waits until the checkpoint of that step is committed,
+            which happens beside training at a moment of its own.
     """
 
     target: str
@@ -140,6 +156,7 @@ class Before:
     signal: int | None = None
     error: BaseException | None = None
     times: int = 1
+    committed: tuple[str, int] | None = None
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -154,6 +171,7 @@ class Before:
             nonlocal calls
             calls += 1
             if self.call <= calls < self.call + self.times:
+                self._wait()
                 if self.signal is not None:
                     os.kill(os.getpid(), self.signal)
                 if self.error is not None:
@@ -162,6 +180,13 @@ class Before:
 
         with mock.patch.object(owner, method, counted):
             yield
+
+    def _wait(self) -> None:
+        if self.committed is None:
+            return
+        store, name = Store(self.committed[0], StorageSettings()), f"step-{self.committed[1]:08d}."
+        while not any(name in info.key and info.key.endswith(MANIFEST) for info in store.list(CHECKPOINTS)):
+            time.sleep(0.02)
 
 
 def kill_before(target: str, call: int) -> Before:

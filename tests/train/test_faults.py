@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import signal
+import time
 from collections.abc import Callable
 
 import psutil
@@ -46,8 +47,9 @@ def test_interrupted_exactly_at_an_epochs_end(storage: str, dataset: str) -> Non
     undisturbed = Run.begin(storage, dataset, *settings, name="whole")
     undisturbed.attempt(1)
     run = Run.begin(storage, dataset, *settings, name="killed")
-    assert KILLED in run.attempt(2, fault=kill_before(STEP, 9))  # restored exactly at the end of epoch 0
-    assert KILLED in run.attempt(3, fault=kill_before(STEP, 8))  # killed exactly at the end of epoch 1
+    # Restored exactly at the end of epoch 0; then killed exactly at the end of epoch 1, which is not yet saved.
+    assert KILLED in run.attempt(2, fault=run.when_committed(7, kill_before(STEP, 9)))
+    assert KILLED in run.attempt(3, fault=kill_before(STEP, 8))
     run.attempt(1)
     assert run.curve() == undisturbed.curve()
     assert (run.log("metrics")[6]["epoch"], run.log("metrics")[6]["position"]) == (1, 0)
@@ -55,10 +57,10 @@ def test_interrupted_exactly_at_an_epochs_end(storage: str, dataset: str) -> Non
 
 def test_an_old_group_that_wakes_up_changes_nothing(storage: str, dataset: str, whole: Run) -> None:
     run = Run.begin(storage, dataset)
-    old = run.group(2, fault=Before(STEP, 9, signal=signal.SIGSTOP))
+    old = run.group(2, fault=run.when_committed(5, Before(STEP, 9, signal=signal.SIGSTOP)))
     for pid in old.pids:
         while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
-            psutil.Process(pid).is_running()
+            time.sleep(0.02)
     run.attempt(3)
     before, curve = digests(run.store), run.curve()
     old.signal(signal.SIGCONT)
@@ -75,7 +77,7 @@ def test_an_old_group_that_wakes_up_changes_nothing(storage: str, dataset: str, 
 def killed(storage: str, dataset: str) -> Run:
     """A run that was killed in step 14, with checkpoints of steps 5 and 10."""
     run = Run.begin(storage, dataset)
-    run.attempt(2, fault=kill_before(STEP, 14))
+    run.attempt(2, fault=run.when_committed(10, kill_before(STEP, 14)))
     return run
 
 

@@ -6,7 +6,6 @@ step; and every row of the dataset is seen once an epoch, over all attempts toge
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -26,16 +25,18 @@ CASES = {
 
 
 def assert_each_row_once_an_epoch(run: Run) -> None:
-    """The stream of all attempts together: epoch after epoch, each row exactly once."""
-    seen: list[tuple[int, int]] = []
-    for expected, (step, rows) in enumerate(run.rows(), 1):
+    """The stream of all attempts together: position after position, epoch after epoch, each row exactly once."""
+    places, rows = [], []
+    for expected, (step, batch) in enumerate(run.rows(), 1):
         assert step == expected
-        seen += [(group, row) for _, group, row in rows]
-    assert len(seen) == STEPS * 32
-    counts = Counter(seen)
-    whole = len(seen) // ROWS
-    assert len(counts) == ROWS
-    assert set(counts.values()) <= {whole, whole + 1}
+        places += [(epoch, position) for epoch, position, _, _ in batch]
+        rows += [(group, row) for _, _, group, row in batch]
+    assert places == [divmod(place, ROWS) for place in range(STEPS * 32)]
+    for start in range(0, len(rows), ROWS):
+        epoch = rows[start : start + ROWS]
+        assert len(set(epoch)) == len(epoch)
+    assert set(rows[:ROWS]) == set(rows[ROWS : 2 * ROWS])
+    assert rows[:ROWS] != rows[ROWS : 2 * ROWS]
 
 
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES.keys())
@@ -43,9 +44,11 @@ def test_killed_and_resumed_with_2_1_3_4_workers(tmp_path: Path, dataset: str, s
     whole = Run.begin(str(tmp_path), dataset, *settings, name="whole")
     whole.attempt(2)
     run = Run.begin(str(tmp_path), dataset, *settings, name="killed")
-    assert KILLED in run.attempt(2, fault=kill_before(STEP, 9))  # step 9: the checkpoint is that of 5, in epoch 1
-    assert KILLED in run.attempt(1, fault=kill_before(STEP, 4))  # again in the same epoch, before the next checkpoint
-    assert KILLED in run.attempt(3, fault=kill_before(STEP, 9))  # 3 workers do not divide 8 lanes
+    # Step 9, after the checkpoint of 5, in the second epoch; again in that epoch before the next checkpoint; then with
+    # 3 workers, which do not divide 8 lanes.
+    assert KILLED in run.attempt(2, fault=run.when_committed(5, kill_before(STEP, 9)))
+    assert KILLED in run.attempt(1, fault=kill_before(STEP, 4))
+    assert KILLED in run.attempt(3, fault=run.when_committed(10, kill_before(STEP, 8)))
     assert KILLED not in run.attempt(4)
     assert [entry[0] for entry in run.curve()] == list(range(1, STEPS + 1))
     assert run.curve() == whole.curve()
@@ -53,9 +56,7 @@ def test_killed_and_resumed_with_2_1_3_4_workers(tmp_path: Path, dataset: str, s
     assert [{k: v for k, v in e.items() if k not in strip} for e in run.log("evaluations")] == [
         {k: v for k, v in e.items() if k not in strip} for e in whole.log("evaluations")
     ]
-    assert [sorted(map(tuple, rows)) for _, rows in run.rows()] == [
-        sorted(map(tuple, rows)) for _, rows in whole.rows()
-    ]
+    assert run.rows() == whole.rows()
     assert_each_row_once_an_epoch(run)
     assert {entry["attempt"] for entry in run.log("metrics")} == {2, 6, 8}
     assert not run.events("not-comparable")

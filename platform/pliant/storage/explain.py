@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pliant.storage.record import RunRecord
 from pliant.storage.store import Store
 
 
 def explain_resume(store: Store) -> list[str]:
-    """Lines for people: who owns the run, how its attempts ended, which checkpoint would be taken and why not others.
+    """Lines for people: how its drivers ended, who owns the run, which checkpoint would be taken and why not others.
 
     Raises:
         UsageError: there is no run.
         DamageError: its record is damaged.
     """
     record = RunRecord.open(store)
-    owner = record.owner()
     lines = []
     for info in record.attempts():
         if info.claim.kind == "driver":
-            stop = record.stop_of(info.number)
-            why = (
-                f"{stop['reason']}" + (f" ({str(stop['detail']).splitlines()[0]})" if stop.get("detail") else "")
-                if stop
-                else "no stop reason"
-            )
-            lines.append(
-                f"attempt {info.number}: pid {info.claim.info.get('pid')} on {info.claim.info.get('host')}: {why}"
-            )
+            who = f"pid {info.claim.info.get('pid')} on {info.claim.info.get('host')}"
+            lines.append(f"attempt {info.number}: {who}: {_why(record.stop_of(info.number))}")
+    owner = record.owner()
     if owner is not None:
-        state = owner.liveness(store.settings.heartbeat_fresh)
-        lines.append(f"owner: {owner.describe()}, {state}")
+        lines.append(f"owner: {owner.describe()}, {owner.liveness(store.settings.heartbeat_fresh)}")
     view = record.view()
     lines += view.explain()
     usable = view.checkpoints()
-    lines.append(
-        f"a resume would verify and take {usable[0].name}"
-        if usable
-        else "a resume would start from the beginning: no checkpoint was ever committed"
-        if not view.verdicts()
-        else "no checkpoint is usable: a resume would refuse"
-    )
+    if usable:
+        lines.append(f"a resume would verify {usable[0].name} and go on from it")
+    elif any(verdict.state == "quarantined" for verdict in view.verdicts()):
+        lines.append("a resume would refuse: every checkpoint is damaged")
+    else:
+        lines.append("a resume would start from the beginning: no checkpoint has been committed")
     return lines
+
+
+def _why(stop: dict[str, Any] | None) -> str:
+    if stop is None:
+        return "did not say why it ended"
+    detail = str(stop.get("detail") or "").splitlines()
+    return f"{stop['reason']} ({detail[0]})" if detail else str(stop["reason"])

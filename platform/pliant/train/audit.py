@@ -13,10 +13,10 @@ from pliant.train.plan import DATA_MANIFESTS
 
 
 def samples(record: RunRecord, entries: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """One entry per sample: step, attempt, lane, file, and row in the file, from 0.
+    """One entry per sample in stream order: step, attempt, epoch, position, file, and row in the file, from 0.
 
     Args:
-        entries: of the log ``audit``, with rows as (lane, row group, row in the row group).
+        entries: of the log ``audit``, with rows as (epoch, position, row group, row in the row group).
     """
     manifest = Manifest.from_bytes(record.store.get(DATA_MANIFESTS["train"]))
     before = np.cumsum(manifest.group_rows) - manifest.group_rows
@@ -24,12 +24,13 @@ def samples(record: RunRecord, entries: Iterable[dict[str, Any]]) -> Iterator[di
     for group, file in enumerate(manifest.group_file):
         first_of_file.setdefault(int(file), int(before[group]))
     for entry in entries:
-        for lane, group, row in entry["rows"]:
+        for epoch, position, group, row in entry["rows"]:
             file = int(manifest.group_file[group])
             yield {
                 "step": entry["step"],
                 "attempt": entry["attempt"],
-                "lane": lane,
+                "epoch": epoch,
+                "position": position,
                 "file": manifest.files[file].path,
                 "row": int(before[group]) - first_of_file[file] + row,
             }

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from pliant.data.lanes import LaneStream
+from pliant.data.order import position_of
 from pliant.data.plan import DataState
 from pliant.data.reading import ROW_COLUMN, ROW_GROUP_COLUMN
 from pliant.train.batch_plan import MicroBatch, StepPlan, plan_step
@@ -107,7 +108,7 @@ class BatchFeed:
         for micro in plan.micro_batches:
             table = self._take(micro)
             if ROW_COLUMN in table.column_names:
-                ids.append(_row_ids(micro, table))
+                ids.append(self._row_ids(micro, table))
                 table = table.drop_columns([ROW_GROUP_COLUMN, ROW_COLUMN])
             tensors.append(self._collate(table))
         return RankBatch(plan, tensors, torch.from_numpy(np.concatenate(ids)) if ids else None)
@@ -117,14 +118,16 @@ class BatchFeed:
             return self._empty
         return pa.concat_tables([self._stream.take(share) for share in micro.shares])
 
+    def _row_ids(self, micro: MicroBatch, table: pa.Table) -> np.ndarray:
+        """Where each row stands in the stream, by the plan, and which row it is, as it was read: int64 (rows, 4)."""
+        places = [
+            (share.epoch, position_of(self._rows, self._state.lanes, share.lane, row))
+            for share in micro.shares
+            for row in range(share.start, share.stop)
+        ]
+        read = [table.column(ROW_GROUP_COLUMN).to_numpy(), table.column(ROW_COLUMN).to_numpy()]
+        return np.column_stack([np.array(places, dtype=np.int64).reshape(-1, 2), *read])
+
     def _collate(self, table: pa.Table) -> Mapping[str, Tensor]:
         batch = self._pipeline.collate(table)
         return {name: tensor.pin_memory() for name, tensor in batch.items()} if self._pin else batch
-
-
-def _row_ids(micro: MicroBatch, table: pa.Table) -> np.ndarray:
-    ids = np.empty((table.num_rows, 3), dtype=np.int64)
-    ids[:, 0] = micro.lane
-    ids[:, 1] = table.column(ROW_GROUP_COLUMN).to_numpy()
-    ids[:, 2] = table.column(ROW_COLUMN).to_numpy()
-    return ids

@@ -119,7 +119,7 @@ class Observer:
         gathered: list[Any] | None = [None] * self._workers.world_size if self._workers.rank == 0 else None
         ids = batch.row_ids.tolist() if batch.row_ids is not None else []
         dist.gather_object(ids, gathered, group=self._workers.host_group, group_dst=0)
-        rows = sorted((row for one in gathered or [] for row in one), key=lambda row: row[0])
+        rows = sorted(row for one in gathered or [] for row in one)
         self.logs["audit"].append({"step": state.step, "rows": rows})
         digest = self._digest()
         return {"digest": digest} if digest else {}

@@ -35,7 +35,7 @@ _FIXED = 5  # lane, index, loss total, weight, tokens; the pipeline's own sums f
 class RankBatch:
     """A rank's share of a global batch, collated: one dict of CPU tensors per micro-batch of the plan.
 
-    ``row_ids`` is int64 (rows, 3) with columns lane, row group, row within it, or None without audit.
+    ``row_ids`` is int64 (rows, 4) with columns epoch, position, row group, row within it, or None without audit.
     """
 
     plan: StepPlan

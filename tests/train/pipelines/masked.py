@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -66,11 +66,13 @@ class Masked(Pipeline[ModelSettings]):
     _forwards = 0
 
     def _wait_where_told(self) -> None:
-        """Waits for ever before the forward pass that HOLD_BEFORE_FORWARD names, so that a test can kill it there."""
+        """Waits before the forward pass that HOLD_BEFORE_FORWARD names, so that a test can act there: for ever, or
+        until the file HOLD_UNTIL exists."""
         if torch.is_grad_enabled():
             self._forwards += 1
             if self._forwards == int(os.environ.get("HOLD_BEFORE_FORWARD", "0")):
-                threading.Event().wait()
+                while not os.path.exists(os.environ.get("HOLD_UNTIL", "")):
+                    time.sleep(0.02)
 
     def loss(self, model: nn.Module, batch: Mapping[str, Any]) -> Loss:
         self._wait_where_told()

@@ -1,0 +1,71 @@
+"""``pliant …`` as a process of its own, over the test pipeline ``masked``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from pliant.storage.logs import read_log
+from pliant.storage.record import RunRecord
+from pliant.storage.settings import StorageSettings
+from pliant.storage.store import Store
+from tests.command import ROOT
+
+
+class Command:
+    """A command that runs.
+
+    Args:
+        hold_before_forward: number of the training forward pass before which each worker waits; 0 for none.
+        hold_until: file that ends the waiting when it exists; default: it never ends.
+    """
+
+    def __init__(
+        self, *arguments: str, cwd: Path, hold_before_forward: int = 0, hold_until: Path | None = None
+    ) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "pliant", *arguments],
+            cwd=cwd,
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{ROOT / 'platform'}:{ROOT}",
+                "HOLD_BEFORE_FORWARD": str(hold_before_forward),
+                "HOLD_UNTIL": str(hold_until or ""),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def finish(self, code: int = 0) -> str:
+        """Its output; fails unless it ends with this exit code."""
+        output, _ = self.process.communicate()
+        assert self.process.returncode == code, output
+        return output
+
+    def wait_for_step(self, store: Store, step: int) -> None:
+        """Returns when the run has recorded a step; fails when the command ends before."""
+        while last_step(store) != step:
+            if self.process.poll() is not None:
+                raise AssertionError(self.process.communicate()[0])
+            time.sleep(0.2)
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+
+
+def last_step(store: Store) -> int:
+    """The newest step that counts; 0 before the first."""
+    if store.head("run.json") is None:
+        return 0
+    steps = [entry["step"] for entry in read_log(store, RunRecord.open(store).view(), "metrics")]
+    return steps[-1] if steps else 0
+
+
+def store_of(storage: str, name: str) -> Store:
+    return Store(f"{storage}/{name}", StorageSettings())
