@@ -179,6 +179,7 @@ def _tables(source: LaneDatasource, budget: Budget) -> Any:
     dataset = ray.data.read_datasource(source, override_num_blocks=len(source.tasks), num_cpus=budget.cpus)
     context = dataset.context
     context.target_max_block_size = None
+    context.retried_io_errors = []  # read_window has retried already, as often as it was told to
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     context.execution_options.preserve_order = True
