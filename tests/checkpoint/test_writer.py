@@ -307,3 +307,52 @@ def test_killed_in_mid_save_leaves_nothing_that_counts(store: Store) -> None:
             process.kill()
     verdicts = {v.checkpoint.step: v.state for v in look(store).verdicts()}
     assert verdicts == {9: "uncommitted", 1: "usable"}
+
+
+_DYING = """
+import os, sys
+import torch.distributed as dist
+from pliant.errors import PliantError
+from pliant.storage.settings import StorageSettings
+from pliant.storage.store import Store
+from tests.checkpoint.models import build
+from tests.checkpoint.saving import save, writer
+
+class Dying(Store):
+    def child(self, prefix):
+        return Dying(f"{self.uri}/{prefix}", self.settings)
+
+    def open_writer(self, key):
+        os._exit(7)
+
+rank, rendezvous, uri = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+dist.init_process_group("gloo", store=dist.FileStore(rendezvous, 2), rank=rank, world_size=2)
+saving = writer((Store, Dying)[rank](uri, StorageSettings()))
+save(saving, 1, *build(False))
+try:
+    saving.wait()
+except PliantError as error:
+    print(error.code, flush=True)
+assert saving.close()
+os._exit(0)
+"""
+
+
+def test_a_rank_that_dies_in_mid_save_leaves_the_others_an_error(local_store: Store, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _DYING]
+    ranks = [
+        subprocess.Popen(
+            [*command, str(rank), str(tmp_path / "rendezvous"), local_store.uri],
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[2],
+        )
+        for rank in range(2)
+    ]
+    try:
+        output, _ = ranks[0].communicate(timeout=100)
+        assert (output, ranks[0].returncode, ranks[1].wait(timeout=100)) == (b"checkpoint.broken-off\n", 0, 7)
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()
+    assert look(local_store).checkpoints() == []
