@@ -262,3 +262,12 @@ def test_states_that_are_not_exactly_one_are_refused(change, named):
     del record["seed"]
     with pytest.raises(DamageError, match="seed"):
         DataState.from_dict(record)
+
+
+def test_lanes_without_rows_need_no_window_ever() -> None:
+    def order(epoch: int) -> EpochOrder:
+        return EpochOrder(np.array([3]), seed=0, epoch=epoch, lanes=4, window=2)
+
+    empty = [lane for lane in range(4) if order(0).lane_rows(lane) == 0]
+    assert empty
+    assert list(window_schedule(order, empty, 0, 0)) == []

@@ -201,6 +201,8 @@ def window_schedule(
         order = order_for(epoch)
         if order.rows < 1:
             check_batch(rows=0, lanes=order.lanes, global_batch=order.lanes, tail="carry")
+        if not any(order.lane_rows(lane) for lane in lanes_owned):
+            return  # fewer rows than lanes: nothing will ever be needed of these, in no epoch
         yield from _epoch_windows(order, lanes_owned, position)
         epoch, position = epoch + 1, 0
 
