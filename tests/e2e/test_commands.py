@@ -70,7 +70,7 @@ def test_a_run_from_its_start_to_its_record(tmp_path: Path, dataset: str, whole:
 
 def test_a_name_that_is_taken_is_refused_and_nothing_is_lost(tmp_path: Path, dataset: str) -> None:
     settings = [s for s in SETTINGS if not s.startswith("train.steps")]
-    start = ["train", PIPELINE, "--name", "run", "--in-process", f"data.path={dataset}", *settings, "train.steps=2"]
+    start = ["train", PIPELINE, "--name", "run", "--in-process", f"data.path={dataset}", *settings, "train.steps=4"]
     pliant(tmp_path, *start)
     assert "there is a run of this name already" in pliant(tmp_path, *start, code=2)
 

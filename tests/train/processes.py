@@ -6,10 +6,13 @@ import multiprocessing
 import os
 import signal
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import wait
 from typing import Any
+
+import psutil
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["torch", "torch.distributed.fsdp", "torch.distributed.checkpoint", "pyarrow.parquet"])
@@ -44,6 +47,12 @@ class Group:
     @property
     def pids(self) -> list[int]:
         return [member.pid for member in self._members if member.pid is not None]
+
+    def wait_until_stopped(self) -> None:
+        """Returns when every worker has been stopped by a signal."""
+        for pid in self.pids:
+            while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
+                time.sleep(0.02)
 
     def signal(self, number: int) -> None:
         for pid in self.pids:

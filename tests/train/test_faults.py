@@ -6,12 +6,11 @@ import errno
 import hashlib
 import json
 import signal
-import time
 from collections.abc import Callable
 
-import psutil
 import pytest
 
+from pliant.storage.faults import from_os_error
 from pliant.storage.layout import CheckpointRef
 from pliant.storage.store import Store
 from tests.train.processes import KILLED
@@ -58,9 +57,7 @@ def test_interrupted_exactly_at_an_epochs_end(storage: str, dataset: str) -> Non
 def test_an_old_group_that_wakes_up_changes_nothing(storage: str, dataset: str, whole: Run) -> None:
     run = Run.begin(storage, dataset)
     old = run.group(2, fault=run.when_committed(5, Before(STEP, 9, signal=signal.SIGSTOP)))
-    for pid in old.pids:
-        while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
-            time.sleep(0.02)
+    old.wait_until_stopped()
     run.attempt(3)
     before, curve = digests(run.store), run.curve()
     old.signal(signal.SIGCONT)
@@ -155,7 +152,7 @@ def test_a_disk_that_cannot_be_written_during_a_background_save(
     tmp_path: object, dataset: str, whole: Run, code: int
 ) -> None:
     run = Run.begin(str(tmp_path), dataset, "checkpoint.every_steps=10")
-    full = Before("pliant.checkpoint.dcp:ShardWriter.write_data", 1, error=OSError(code, "no"), times=1)
+    full = Before("pliant.checkpoint.dcp:ShardWriter.write_data", 1, error=from_os_error(OSError(code, "no"), "a disk"))
     run.attempt(2, fault=full)
     failed = run.events("checkpoint-failed")
     assert failed

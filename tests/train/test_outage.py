@@ -1,0 +1,43 @@
+"""Object storage that goes away while a run works: waited for, nothing quarantined, the numbers as ever."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.s3 import S3Server
+from tests.train.processes import KILLED
+from tests.train.runs import Before, Run, kill_before
+
+STEP = "pliant.train.step:Step.run"
+
+
+@pytest.fixture
+def own_s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """An S3 server of the test's own, to be killed and restarted."""
+    with S3Server() as server:
+        for name, value in server.env.items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+@pytest.mark.parametrize(
+    "moment", ["pliant.checkpoint.reader:check_file", STEP], ids=["while a checkpoint is verified", "while it trains"]
+)
+def test_storage_that_is_away_is_waited_for(own_s3: S3Server, dataset: str, whole: Run, moment: str) -> None:
+    run = Run.begin(own_s3.uri("outage"), dataset)
+    assert KILLED in run.attempt(2, fault=run.when_committed(10, kill_before(STEP, 14)))
+    group = run.group(2, fault=Before(moment, 1, signal=signal.SIGSTOP))
+    group.wait_until_stopped()
+    own_s3.kill()
+    group.signal(signal.SIGCONT)
+    while not run.notes("storage-wait"):
+        time.sleep(0.05)
+    own_s3.restart()
+    group.results()
+    assert run.events("quarantine") == []
+    assert run.log("metrics")[10]["attempt"] == 4, "the checkpoint of step 10 must have been restored"
+    assert run.curve() == whole.curve()
