@@ -26,7 +26,8 @@ from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
 from pliant.storage.view import DELETE, QUARANTINE, RestoreDecision
 
-INDEX = st.integers(0, 10**6)
+INDEX = st.integers(0, 4)
+"""The how-manieth newest writer, or checkpoint."""
 
 
 class Writer:
@@ -56,8 +57,37 @@ class Interleavings(RuleBasedStateMachine):
 
     def pick(self, index: int, condition: Any = lambda w: True) -> Writer | None:
         fitting = [w for w in self.writers if condition(w)]
-        # Small indexes are the newest writers, which makes progress likely.
         return fitting[-1 - index % len(fitting)] if fitting else None
+
+    @rule(back=INDEX, steps=st.integers(1, 3), take_over=st.booleans())
+    def whole_life(self, back: int, steps: int, take_over: bool) -> None:
+        """An undisturbed attempt, from claim to crash some steps after a save: histories get deep."""
+        self.new_driver() if take_over else self.new_group(0)
+        self.restore(0, back)
+        for _ in range(2):
+            self.train(0, steps, checked=True)
+            self.save(0, checked=True)
+        self.train(0, 1, checked=True)
+        self.event(0, checked=True)
+
+    @rule(index=INDEX, back=INDEX)
+    def life_of_a_zombie(self, index: int, back: int) -> None:
+        """A replaced driver goes on, believing that it owns the run, and its group takes the highest number."""
+        drivers = [w for w in self.writers if w.attempt.kind == "driver"]
+        if len(drivers) < 2:
+            return
+        old = drivers[-2 - index % (len(drivers) - 1)]
+        zombie = Writer(Attempt(self.store, take_claim(self.store, "group", old.attempt.number, {})))
+        self.writers.append(zombie)
+        view = self.record.view()
+        candidates = view.checkpoints()
+        ref = candidates[back % len(candidates)] if candidates else None
+        zombie.stalled = view.decide(zombie.attempt.number, ref, self.recorded(ref), last_accepted(self.store, view))
+        self.stalled_decision_lands(0)
+        self.event(0, checked=False)
+        self.train(0, 2, checked=False)
+        self.save(0, checked=False)
+        assert all(ref.attempt != zombie.attempt.number for ref in self.record.view().checkpoints())
 
     # -------------------------------------------------------- claims
 
@@ -231,10 +261,11 @@ class Interleavings(RuleBasedStateMachine):
         attempts = {a for name in ("metrics", "events") for _, a in self.visible(name)}
         attempts |= {ref.attempt for ref in view.checkpoints()}
         assert not attempts & view.void
+        assert view.restore is None or view.restore.attempt not in view.void
 
 
 class AfterADecision(Interleavings):
-    """What a fenced writer writes after the decision that cut it is never seen, however it goes on."""
+    """What a writer writes after the decision that cut it is never seen, and all else is seen at once."""
 
     def log(self, writer: Writer, name: str, entry: dict[str, Any]) -> None:
         before = self.visible(name)
@@ -244,10 +275,12 @@ class AfterADecision(Interleavings):
         driver = view.restore is not None and view.claims[view.restore.attempt].driver == writer.attempt.number
         if writer.attempt.number in view.void or (cut and not (driver and name == "events")):
             assert self.visible(name) == before
+        else:
+            assert len(self.visible(name)) == len(before) + 1, "what is not cut counts"
 
 
 limits = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=50, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )
 TestInterleavings = Interleavings.TestCase
 TestInterleavings.settings = limits
