@@ -29,11 +29,10 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> None:
-    with (disk / "filler").open("wb") as file:
+    with (disk / "filler").open("wb", buffering=0) as file:
         while True:
             try:
                 file.write(b"\0" * 4096)
-                file.flush()
             except OSError:
                 return
 

@@ -61,6 +61,7 @@ class Checkpoints:
         self._saved_step = restored.step
         self._saved_at = time.monotonic()
         self._saved_best = restored.best
+        self._reserved = False
         self._names = [name for name, _ in named_parameters(model)]
 
     def wish(self) -> int:
@@ -72,6 +73,10 @@ class Checkpoints:
     def due(self, state: TrainState, wishes: int) -> bool:
         """Whether the state after this step is saved; the same on all ranks."""
         now = time.monotonic()
+        if not self._reserved:
+            # Now that the optimizer has its state: memory that was touched before makes the first save as fast as any.
+            self._reserved = True
+            self._writer.reserve(model_and_optimizer_state(self._model, self._optimizer))
         self._steps_s[self._writer.busy].append(now - self._step_ended)
         self._report()
         self._step_ended = time.monotonic()
