@@ -15,7 +15,7 @@ import torch.distributed as dist
 from pliant.checkpoint.digest import named_shards, parameter_digest
 from pliant.checkpoint.staging import HostCopy
 from pliant.checkpoint.state import model_and_optimizer_state
-from pliant.checkpoint.verify import read_manifest
+from pliant.checkpoint.verify import read_manifest, verify_checkpoints
 from pliant.checkpoint.writer import CheckpointWriter, SaveResult
 from pliant.errors import FencedError, PliantError, StorageError
 from pliant.storage.layout import CheckpointRef
@@ -235,6 +235,32 @@ def test_a_commit_whose_answer_was_lost_is_found_at_the_next_try(local_store: St
     assert calls == [True]
     assert _outcomes(saving) == [(1, "failed", 1), (1, "committed", 2)]
     saving.close()
+
+
+def test_a_commit_that_arrives_late_is_as_good_as_a_new_one(local_store: Store) -> None:
+    late: list[tuple[Store, str, bytes]] = []
+
+    class Delaying(Store):
+        def child(self, prefix: str) -> Delaying:
+            return Delaying(f"{self.uri}/{prefix}", self.settings)
+
+        def put_if_absent(self, key: str, data: bytes) -> bool:
+            if not late:
+                late.append((self, key, data))
+                raise StorageError("storage.unavailable", "no answer")
+            store, key, first = late[0]
+            store.put(key, first)
+            return super().put_if_absent(key, data)
+
+    saving = writer(Delaying(local_store.uri, local_store.settings))
+    save(saving, 1, *build(False))
+    while _settle(saving).outcome == "failed":
+        threading.Event().wait(0.05)
+    saving.close()
+    assert _outcomes(saving) == [(1, "failed", 1), (1, "committed", 2)]
+    assert local_store.get(CheckpointRef(1, 1).manifest) == late[0][2]
+    [report] = verify_checkpoints(local_store, [CheckpointRef(1, 1)])
+    assert report.status == "intact"
 
 
 @pytest.mark.parametrize("error", [FULL, FENCED])
