@@ -37,10 +37,9 @@ class Evaluation:
 
     def due(self, state: TrainState) -> bool:
         every = self._settings.every_steps
-        return self._measure is not None and every is not None and state.step % every == 0
-
-    def due_at_end(self, state: TrainState) -> bool:
-        return self._measure is not None and self._settings.at_end and state.evaluated != state.step
+        regular = every is not None and state.step % every == 0
+        at_end = self._settings.at_end and state.step == self._total_steps
+        return self._measure is not None and (regular or at_end)
 
     def run(self, state: TrainState) -> TrainState:
         """Evaluates; the state knows the step and the best value so far."""

@@ -50,8 +50,5 @@ def train(job: Job) -> tuple[TrainState, bool]:
         stop = bool(result.wishes & STOP)
         if job.checkpoints.due(state, result.wishes):
             job.checkpoints.save(state)
-    done = state.step >= job.total_steps
-    if done and job.evaluation.due_at_end(state):
-        state = job.evaluation.run(state)
     job.checkpoints.finish(state)
-    return state, done
+    return state, state.step >= job.total_steps

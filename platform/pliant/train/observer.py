@@ -108,11 +108,6 @@ class Observer:
         for log in self.logs.values():
             log.flush()
 
-    def close(self) -> None:
-        for log in self.logs.values():
-            log.close()
-        self._reporter.close()
-
     def _audit(self, state: TrainState, batch: RankBatch) -> dict[str, Any]:
         if self._digest is None:
             return {}

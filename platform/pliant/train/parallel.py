@@ -48,7 +48,8 @@ def join_workers(device: torch.device) -> Workers:
 @contextmanager
 def single_process_group() -> Iterator[None]:
     """A process group of one from an in-memory store: no ports, nothing left behind."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     try:
         yield
     finally:

@@ -148,7 +148,7 @@ class Step:
         self._model.train()
         self._accumulate(state.step, batch, scale.scale if scale else 1.0)
         gradients = local(p.grad for p in self._parameters if p.grad is not None)
-        squares = math.fsum(float(torch.linalg.vector_norm(g, dtype=torch.float64)) ** 2 for g in gradients)
+        squares = _square_sum(gradients)
         totals, weight, tokens, extras = self._sums.gather(squares, float(wish))
         wishes = 0
         for extra in extras:
@@ -228,6 +228,14 @@ def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> Mapping[st
     if device.type == "cpu":
         return tensors
     return {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
+
+
+def _square_sum(gradients: Sequence[Tensor]) -> float:
+    """Sum of squares in float64; one transfer from the device."""
+    if not gradients:
+        return 0.0
+    norms = torch.stack([torch.linalg.vector_norm(g, dtype=torch.float64) for g in gradients])
+    return float(norms.square().sum())
 
 
 def _ratio(total: float, weight: float) -> float:
