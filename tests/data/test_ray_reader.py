@@ -13,7 +13,7 @@ from ray.train.torch import TorchTrainer
 
 from pliant.data import stream as stream_module
 from pliant.data.lanes import open_stream
-from pliant.data.memory import windows_ahead
+from pliant.data.memory import RayBudget, windows_ahead
 from pliant.data.order import EpochOrder, window_permutation
 from pliant.data.plan import Share
 from pliant.data.reading import read_window
@@ -90,20 +90,18 @@ def test_closing_a_ray_stream_frees_who_waits_and_ends_its_threads(ray_cluster, 
 
 
 @pytest.mark.ray
-def test_ray_reads_no_further_ahead_than_the_memory_bound_allows(ray_cluster, tmp_path, monkeypatch):
+@pytest.mark.parametrize("look_ahead", [1, 16])
+def test_ray_reads_no_further_ahead_than_the_memory_bound_allows(ray_cluster, tmp_path, monkeypatch, look_ahead):
     manifest = write_groups(tmp_path / "data", [[10] * 60])
     marks = tmp_path / "marks"
     marks.mkdir()
     monkeypatch.setattr(stream_module, "_read", partial(read_and_mark, marks))
-    data = settings(manifest, window=1, look_ahead=2)
-    ahead = windows_ahead(4, 2)
-    with open_at(manifest, data, lanes=4, reader="ray") as stream:
-        for row in range(0, 150, 10):  # each share is one window
-            for lane in range(4):
-                stream.take(Share(0, lane, row, row + 10))
-            handed = stream._source._executions[0].size - len(stream._source._executions[0].windows)
-            if len(stream._source._executions) == 1:
-                assert len(list(marks.iterdir())) <= handed + ahead
+    data = settings(manifest, window=1, look_ahead=look_ahead)
+    ahead = RayBudget.within(windows_ahead(1, look_ahead), data.read.threads).ahead
+    with open_at(manifest, data, lanes=1, reader="ray", limit_epochs=1) as stream:
+        for row in range(0, 400, 10):  # each share is one window
+            stream.take(Share(0, 0, row, row + 10))
+            assert len(list(marks.iterdir())) <= row // 10 + 1 + ahead
 
 
 def read_and_mark(marks, spec, pieces, window, seed):

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pliant.data.local import LocalReader
 from pliant.data.manifest import Manifest
-from pliant.data.memory import largest_window_bytes, windows_ahead
+from pliant.data.memory import RayBudget, largest_window_bytes, windows_ahead
 from pliant.data.order import EpochOrder, Window, window_permutation
 from pliant.data.plan import Share, owned_lanes, window_schedule
 from pliant.data.reading import read_spec
@@ -137,26 +137,30 @@ def open_stream(
     order_for = partial(_order, manifest, seed, lanes, data.window, shuffle)
     end_epoch = None if limit_epochs is None else epoch + limit_epochs
     schedule = window_schedule(order_for, owned, epoch, position, end_epoch=end_epoch)
+    ahead = windows_ahead(len(owned), data.read.look_ahead)
+    source: WindowSource
     if reader == "ray":
-        from pliant.data.stream import Budget, RayReader  # the only place that needs Ray
+        from pliant.data.stream import RayReader  # the only place that needs Ray
 
-        ahead = windows_ahead(len(owned), data.read.look_ahead)
-        budget = Budget(
-            tasks=min(data.read.threads, ahead),
+        source = RayReader(
+            manifest,
+            spec,
+            schedule,
+            seed=seed if shuffle else None,
+            budget=RayBudget.within(ahead, data.read.threads),
             cpus=data.read.task_cpus,
-            ahead=ahead,
             window_bytes=largest_window_bytes(manifest, spec, data.window),
         )
-        return LaneStream(RayReader(manifest, spec, schedule, seed if shuffle else None, budget), spec.table_schema)
-    source = LocalReader(
-        manifest,
-        spec,
-        schedule,
-        partial(window_permutation, seed) if shuffle else lambda window: None,
-        threads=data.read.threads,
-        first=len(owned),
-        most=len(owned) + windows_ahead(len(owned), data.read.look_ahead),
-    )
+    else:
+        source = LocalReader(
+            manifest,
+            spec,
+            schedule,
+            partial(window_permutation, seed) if shuffle else lambda window: None,
+            threads=data.read.threads,
+            first=len(owned),
+            most=len(owned) + ahead,
+        )
     return LaneStream(source, spec.table_schema)
 
 

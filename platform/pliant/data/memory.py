@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +45,9 @@ def memory_bound(
     # Where windows are smaller than a lane's share of a batch, several of them are needed at once.
     batch_bytes = owned * (global_batch // lanes) * float((group_bytes / manifest.group_rows).max())
     ahead = windows_ahead(owned, data.read.look_ahead)
-    # Ray Data starts the next execution while the last one still has windows waiting.
-    alive = (owned + ahead * (2 if data.reader == "ray" else 1)) * window_bytes
+    if data.reader == "ray":  # it starts the next execution while the last one still has windows waiting
+        ahead = 2 * RayBudget.within(ahead, data.read.threads).ahead
+    alive = (owned + ahead) * window_bytes
     return int(alive + data.read.threads * (window_bytes + index_bytes) + batch_bytes)
 
 
@@ -55,6 +57,33 @@ def windows_ahead(lanes_owned: int, look_ahead: int) -> int:
     At least one a lane, even without look-ahead: a lane's next window is there before its last is let go of.
     """
     return lanes_owned * max(1, look_ahead)
+
+
+@dataclass(frozen=True)
+class RayBudget:
+    """How far one execution of Ray Data reads ahead.
+
+    Attributes:
+        tasks: windows being read at once, at least 1.
+        prefetch: blocks that ``iter_batches`` is told to prefetch, at least 1: without any, only memory sets a bound.
+    """
+
+    tasks: int
+    prefetch: int
+
+    @classmethod
+    def within(cls, ahead: int, threads: int) -> RayBudget:
+        """The budget that reads at most ``ahead`` windows ahead, or as few as ``threads`` tasks at once allow."""
+        return cls(threads, max(1, (ahead - 2 * threads) // 3))
+
+    @property
+    def ahead(self) -> int:
+        """Most windows begun and not handed over.
+
+        Measured with Ray 2.60 and a slow consumer, and tested: behind each task one finished block waits, and each
+        block to prefetch stands for one fetched, one in conversion and one converted.
+        """
+        return 2 * self.tasks + 3 * self.prefetch
 
 
 def largest_window_bytes(manifest: Manifest, spec: ReadSpec, window: int) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -30,6 +30,7 @@ from ray.exceptions import RayTaskError
 from ray.train import DataConfig
 
 from pliant.data.manifest import Manifest
+from pliant.data.memory import RayBudget
 from pliant.data.order import Window, window_permutation
 from pliant.data.reading import ReadSpec, ShardPiece, locate, read_window
 from pliant.errors import PliantError
@@ -45,28 +46,6 @@ _SILENCED = {
 }
 
 
-@dataclass(frozen=True)
-class Budget:
-    """What a rank's execution may take.
-
-    Attributes:
-        tasks: windows being read at once.
-        cpus: CPUs of one such task.
-        ahead: windows being read or waiting, beyond those handed over.
-        window_bytes: of the largest window, decoded.
-    """
-
-    tasks: int
-    cpus: float
-    ahead: int
-    window_bytes: int
-
-    @property
-    def prefetch(self) -> int:
-        """Blocks that ``iter_batches`` fetches ahead: seen, it lets two windows wait for each of them."""
-        return (self.ahead - self.tasks) // 2
-
-
 class RayReader:
     """Windows in the order of their schedule, read by Ray tasks. A window source for a LaneStream.
 
@@ -75,17 +54,28 @@ class RayReader:
         spec: what to read.
         schedule: windows in order of need; may be endless.
         seed: of the order within windows; None keeps manifest order.
-        budget: what may be taken.
+        budget: how far is read ahead.
+        cpus: CPUs of one read task.
+        window_bytes: of the largest window, decoded.
     """
 
     def __init__(
-        self, manifest: Manifest, spec: ReadSpec, schedule: Iterator[Window], seed: int | None, budget: Budget
+        self,
+        manifest: Manifest,
+        spec: ReadSpec,
+        schedule: Iterator[Window],
+        *,
+        seed: int | None,
+        budget: RayBudget,
+        cpus: float,
+        window_bytes: int,
     ) -> None:
         self._manifest = manifest
         self._spec = spec
         self._schedule = schedule
         self._seed = seed
-        self._budget = budget
+        self._window_bytes = window_bytes
+        self._start = partial(_tables, budget=budget, cpus=cpus, window_bytes=window_bytes)
         self._chunk_size = _FIRST_CHUNK
         self._closed = False
         self._lock = threading.Lock()  # nothing starts once it is closed
@@ -126,21 +116,21 @@ class RayReader:
             windows = [] if self._closed else list(islice(self._schedule, self._chunk_size))
             if windows:
                 self._chunk_size = min(4 * self._chunk_size, _LARGEST_CHUNK)
-                source = LaneDatasource(self._manifest, self._spec, windows, self._seed, self._budget.window_bytes)
-                self._executions.append(_Execution(source, windows, self._budget))
+                source = LaneDatasource(self._manifest, self._spec, windows, self._seed, self._window_bytes)
+                self._executions.append(_Execution(partial(self._start, source), windows))
 
 
 class _Execution:
     """One execution of Ray Data over some windows, driven by a thread that stays one table ahead."""
 
-    def __init__(self, source: LaneDatasource, windows: list[Window], budget: Budget) -> None:
+    def __init__(self, start: Callable[[], Any], windows: list[Window]) -> None:
         self.windows = deque(windows)
         self.size = len(windows)
         self._tables: SimpleQueue[pa.Table | BaseException] = SimpleQueue()
         self._room = threading.Semaphore()
         self._closed = False
         self._thread = threading.Thread(
-            target=self._run, args=(source, list(windows), budget), name="pliant-ray-data", daemon=True
+            target=self._run, args=(start, list(windows)), name="pliant-ray-data", daemon=True
         )
         self._thread.start()
 
@@ -159,9 +149,9 @@ class _Execution:
         # Ray Data offers no way to interrupt a thread that waits for a block which no CPU is free to read.
         self._thread.join(_CLOSE_WITHIN_S)
 
-    def _run(self, source: LaneDatasource, windows: list[Window], budget: Budget) -> None:
+    def _run(self, start: Callable[[], Any], windows: list[Window]) -> None:
         try:
-            tables = iter(_tables(source, budget))
+            tables = iter(start())
             try:
                 for window in windows:
                     self._room.acquire()
@@ -174,23 +164,21 @@ class _Execution:
             self._tables.put(_own_error(error))
 
 
-def _tables(source: LaneDatasource, budget: Budget) -> Any:
+def _tables(source: LaneDatasource, *, budget: RayBudget, cpus: float, window_bytes: int) -> Any:
+    """An iterable of tables, one per read task in their order; nothing runs before it is iterated over."""
     _be_quiet()
-    dataset = ray.data.read_datasource(source, override_num_blocks=len(source.tasks), num_cpus=budget.cpus)
+    dataset = ray.data.read_datasource(source, override_num_blocks=len(source.tasks), num_cpus=cpus)
     context = dataset.context
     context.target_max_block_size = None
-    context.retried_io_errors = []  # read_window has retried already, as often as it was told to
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     context.execution_options.preserve_order = True
     context.execution_options.resource_limits = ray.data.ExecutionResources.for_limits(
-        cpu=budget.tasks * budget.cpus,
+        cpu=budget.tasks * cpus,
         # Ray Data keeps half of it for outputs of running tasks.
-        object_store_memory=2 * (budget.ahead + budget.tasks) * budget.window_bytes,
+        object_store_memory=2 * budget.ahead * window_bytes,
     )
-    return dataset.iterator().iter_batches(
-        batch_size=None, batch_format="pyarrow", prefetch_batches=max(0, budget.prefetch)
-    )
+    return dataset.iterator().iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=budget.prefetch)
 
 
 def _checked(table: pa.Table | None, window: Window) -> pa.Table:
