@@ -17,7 +17,7 @@ Generated from the models by `python docs/settings_reference.py`; do not edit. A
 `key=value` on the command line set them; `pliant config show PIPELINE` prints all of them with their origin,
 `pliant config explain KEY` what one means. The section `model` has, besides what stands here, the pipeline's own.
 
-*On resume*: **free** may change; **curve** may change, the curve with it, and the change is recorded; **frozen** may not.
+*On resume*: **free** may change; **curve** may change, and with it the curve, which is recorded; **frozen** may not.
 """
 
 
