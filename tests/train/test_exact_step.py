@@ -6,12 +6,10 @@ No storage and no Ray here, only the step over rows in memory; the whole run is 
 from __future__ import annotations
 
 import hashlib
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from pliant.checkpoint.digest import named_parameters
 from pliant.data.plan import DataState
@@ -19,13 +17,16 @@ from pliant.train.batch_plan import plan_step
 from pliant.train.optim import build_optimizer
 from pliant.train.parallel import join_workers, shard_model
 from pliant.train.precision import resolve_precision
-from pliant.train.protocols import Loss, Pipeline
-from pliant.train.settings import ModelGuards, OptimSettings, ScheduleSettings, TrainSettings
+from pliant.train.settings import OptimSettings, ScheduleSettings, TrainSettings
 from pliant.train.state import TrainState
 from pliant.train.step import RankBatch, Step
+from tests.train.pipelines.masked import ROWS, Masked, table
+from tests.train.pipelines.masked_settings import ModelSettings
 from tests.train.processes import run_group
 
-ROWS, LANES, GLOBAL_BATCH, STEPS = 203, 8, 32, 14
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+LANES, GLOBAL_BATCH, STEPS = 8, 32, 14
 CASES: dict[str, dict[str, Any]] = {
     "fp32 adamw": {},
     "fp32 sgd momentum": {"optim": {"kind": "sgd", "momentum": 0.9, "weight_decay": 0.1, "lr": 0.05}},
@@ -39,45 +40,6 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(17, 24)
-        self.blocks = nn.ModuleList(
-            nn.Sequential(nn.LayerNorm(24), nn.Linear(24, 33), nn.GELU(), nn.Dropout(0.1), nn.Linear(33, 24))
-            for _ in range(2)
-        )
-        self.head = nn.Linear(24, 17, bias=False)
-        self.head.weight = self.embedding.weight
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        x = self.embedding(tokens)
-        for block in self.blocks:
-            x = x + block(x)
-        return self.head(x)
-
-
-class Tiny(Pipeline[ModelGuards]):
-    metrics: ClassVar = {"loss": "min", "accuracy": "max"}
-
-    def loss(self, model: nn.Module, batch: Any) -> Loss:
-        logits = model(batch["tokens"]).float()
-        mask = batch["mask"]
-        losses = nn.functional.cross_entropy(logits.flatten(0, 1), batch["target"].flatten(), reduction="none")
-        total = (losses * mask.flatten()).sum()
-        correct = ((logits.argmax(-1) == batch["target"]) * mask).sum()
-        return Loss(total, mask.sum(), {"accuracy": correct}, tokens=int(mask.count_nonzero()))
-
-
-def rows() -> dict[str, torch.Tensor]:
-    generator = np.random.Generator(np.random.Philox(5))
-    tokens = torch.from_numpy(generator.integers(0, 17, (ROWS, 7)))
-    mask = torch.from_numpy(generator.random((ROWS, 7), dtype=np.float32)) * (
-        torch.arange(7) < torch.from_numpy(generator.integers(1, 8, (ROWS, 1)))
-    )
-    return {"tokens": tokens, "target": (tokens * 3 + 1) % 17, "mask": mask}
-
-
 def start_of_lane(lane: int) -> int:
     return lane * ROWS // LANES
 
@@ -89,7 +51,8 @@ def run_case(case: dict[str, Any]) -> list[tuple[Any, ...]]:
     tail = case.get("tail", "carry")
     workers = join_workers(torch.device("cpu"))
     torch.manual_seed(11)
-    pipeline, model = Tiny(ModelGuards()), Net()
+    pipeline = Masked(ModelSettings())
+    model = pipeline.model()
     precision = resolve_precision(train)
     model = shard_model(
         model, pipeline.blocks(model), workers, precision, activation_checkpointing=train.activation_checkpointing
@@ -103,7 +66,7 @@ def run_case(case: dict[str, Any]) -> list[tuple[Any, ...]]:
         samples=0, epoch=0, position=0, global_batch=GLOBAL_BATCH, lanes=LANES, window=4, tail=tail, seed=3
     )
     state = TrainState(step=0, tokens=0, data=data, loss_scale=(2.0**20, 0))
-    source, seen = rows(), []
+    source, seen = pipeline.collate(table(ROWS, seed=5)), []
     for _ in range(STEPS):
         plan = plan_step(
             rows=ROWS, lanes=LANES, global_batch=GLOBAL_BATCH, micro_batch=train.micro_batch, tail=tail,

@@ -16,6 +16,8 @@ from pliant.storage.store import Store
 from tests.train.processes import KILLED
 from tests.train.runs import STEPS, Before, Run, kill_before
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 STEP = "pliant.train.step:Step.run"
 NEXT_BATCH = "pliant.train.feed:BatchFeed.next"
 COMMIT = "pliant.checkpoint.writer:CheckpointWriter._commit"

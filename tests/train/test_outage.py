@@ -12,6 +12,8 @@ from tests.s3 import S3Server
 from tests.train.processes import KILLED
 from tests.train.runs import Before, Run, kill_before
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 STEP = "pliant.train.step:Step.run"
 
 

@@ -14,6 +14,8 @@ from tests.train.pipelines.masked import ROWS
 from tests.train.processes import KILLED
 from tests.train.runs import STEPS, Run, kill_before
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 STEP = "pliant.train.step:Step.run"
 
 CASES = {

@@ -14,6 +14,8 @@ from pliant.train.protocols import Split
 from tests.train.pipelines.masked import SCHEMA, table
 from tests.train.runs import Run
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 SMALL = ["train.steps=6", "eval.every_steps=null", "schedule.warmup=0", "train.micro_batch=2"]
 
 
