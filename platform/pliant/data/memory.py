@@ -17,6 +17,9 @@ from pliant.data.settings import DataSettings
 
 _INDEX_BYTES = 32
 """Per row while a window is put in order: random words and indices."""
+_IN_HAND = 4
+"""Windows between Ray Data's executor and the stream, with one block to prefetch: that one, two being converted, and
+one in the thread that waits for them."""
 
 
 def memory_bound(
@@ -65,25 +68,25 @@ class RayBudget:
 
     Attributes:
         tasks: windows being read at once, at least 1.
-        prefetch: blocks that ``iter_batches`` is told to prefetch, at least 1: without any, only memory sets a bound.
+        held: windows that its executor holds, those being read included; at least ``tasks``.
     """
 
     tasks: int
-    prefetch: int
+    held: int
 
     @classmethod
     def within(cls, ahead: int, threads: int) -> RayBudget:
-        """The budget that reads at most ``ahead`` windows ahead, or as few as ``threads`` tasks at once allow."""
-        return cls(threads, max(1, (ahead - 2 * threads) // 3))
+        """The budget that reads ``ahead`` windows ahead, or as few more as ``threads`` tasks at once need."""
+        return cls(threads, max(threads, ahead - _IN_HAND))
 
     @property
     def ahead(self) -> int:
-        """Most windows begun and not handed over.
+        """Most windows begun and not handed over."""
+        return self.held + _IN_HAND
 
-        Measured with Ray 2.60 and a slow consumer, and tested: behind each task one finished block waits, and each
-        block to prefetch stands for one fetched, one in conversion and one converted.
-        """
-        return 2 * self.tasks + 3 * self.prefetch
+    def object_store_bytes(self, window_bytes: int) -> int:
+        """The limit to give to Ray Data, which lets results wait in half of it (measured with 2.60, and tested)."""
+        return 2 * self.held * window_bytes
 
 
 def largest_window_bytes(manifest: Manifest, spec: ReadSpec, window: int) -> int:

@@ -175,10 +175,9 @@ def _tables(source: LaneDatasource, *, budget: RayBudget, cpus: float, window_by
     context.execution_options.preserve_order = True
     context.execution_options.resource_limits = ray.data.ExecutionResources.for_limits(
         cpu=budget.tasks * cpus,
-        # Ray Data keeps half of it for outputs of running tasks.
-        object_store_memory=2 * budget.ahead * window_bytes,
+        object_store_memory=budget.object_store_bytes(window_bytes),
     )
-    return dataset.iterator().iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=budget.prefetch)
+    return dataset.iterator().iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1)
 
 
 def _checked(table: pa.Table | None, window: Window) -> pa.Table:
