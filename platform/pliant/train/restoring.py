@@ -155,6 +155,8 @@ def restore_state(
                 "not comparable bit by bit with the run's first attempt: " + "; ".join(differences),
                 differences=differences,
             )
+        # Before the first step: whatever kills the attempt, its start and what it is worth stand in the record.
+        member.logs[EVENT_LOG].flush()
 
     ranks.at_root("deciding on the restore", decide)
     return state
