@@ -50,7 +50,7 @@ bench: bench-peers  ## all benches; fails when one misses its bar
 
 bench-peers: $(STAMP)  ## the loaders that the data bench is compared with, in an environment of their own
 	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt -r bench/peers.txt
+	$(PEERS)/bin/python -m pip install --disable-pip-version-check --quiet -r bench/peers.txt
 
 quickstart: $(STAMP)  ## prepare and train a small language model with two workers, within 5 minutes
 	$(BIN)/pliant prepare stdlib_lm
