@@ -5,8 +5,8 @@
 131,072 rows of 256 int32 tokens in 16 files of 8 row groups, written by Pliant with a checksum on every page. The
 peers (`make bench-peers`) read them with `bench/_peer_*.py`: MosaicML Streaming from an MDS copy, litData from the same
 Parquet and from copies of its own, plain Ray Data. Compared is the fastest of all their settings; without the peers the
-bench fails. All sides run in turns, so that a machine whose speed drifts slows all; ratios are taken within a round, and
-of the rounds' ratios the median.
+bench fails. All sides run in turns, so that a machine whose speed drifts slows all; ratios are taken within a round,
+and of the rounds' ratios the median.
 
 - Rates are rows per second of whole epochs once the first batches have come, whose time stands apart: batches of 256
   rows as int32 tensors, one consumer, the readers with two threads or tasks over 8 lanes, windows of 8. The raw scan
