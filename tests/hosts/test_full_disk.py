@@ -58,6 +58,8 @@ def test_a_disk_that_cannot_be_written(
     spoil(disk)
     group.signal(signal.SIGCONT)
     while not run.notes("checkpoint-failed"):
+        if not group.running:
+            group.results()
         time.sleep(0.05)
     mend(disk)
     group.results()

@@ -48,6 +48,10 @@ class Group:
     def pids(self) -> list[int]:
         return [member.pid for member in self._members if member.pid is not None]
 
+    @property
+    def running(self) -> bool:
+        return all(member.is_alive() for member in self._members)
+
     def wait_until_stopped(self) -> None:
         """Returns when every worker has been stopped by a signal."""
         for pid in self.pids:

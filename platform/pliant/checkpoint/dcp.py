@@ -55,6 +55,30 @@ class HashingFile:
         self._digest = hashlib.blake2b()
         self._size = 0
 
+    def save(self, data: Any) -> None:
+        """``torch.save``. Its writer hides what storage raised behind an error of its own: storage's is raised."""
+        failures: list[BaseException] = []
+
+        class Sink:
+            @staticmethod
+            def write(buffer: Any) -> int:
+                try:
+                    return self.write(buffer)
+                except BaseException as error:
+                    failures.append(error)
+                    raise
+
+            @staticmethod
+            def flush() -> None:
+                """Nothing is visible before the file is closed."""
+
+        try:
+            torch.save(data, Sink())
+        except Exception:
+            if failures:
+                raise failures[0] from None
+            raise
+
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         self._digest.update(view)  # lets other threads run while it computes
@@ -124,7 +148,7 @@ class ShardWriter(StorageWriter):
                     if isinstance(data, io.BytesIO):
                         file.write(data.getbuffer())
                     else:
-                        torch.save(data, file)
+                        file.save(data)
                     length = file.tell() - start
                     results.append(WriteResult(item.index, length, _StorageInfo(name, start, length)))
             self.files[name] = file.entry()
