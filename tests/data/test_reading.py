@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from decimal import Decimal
 from threading import Event
 
 import numpy as np
@@ -269,6 +270,24 @@ def test_null_policies_mask_and_fill_and_leave_text_alone(tmp_path):
     }  # fmt: skip
     with pytest.raises(ConfigError, match="'s'"):
         read_all(manifest, columns=["s"], nulls={"s": "error"})
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.decimal32(1), pa.decimal32(9, 9), pa.decimal64(18, 4), pa.decimal128(10, 2), pa.decimal128(38, 38),
+        pa.decimal256(2, 1), pa.decimal256(76, 76),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("policy", ["mask", 0.0])
+def test_decimals_of_every_width_are_masked_and_filled(tmp_path, kind, policy):
+    one = Decimal(1).scaleb(-kind.scale)
+    manifest = dataset(tmp_path, pa.table({"d": pa.array([one, None], kind)}))
+    table = read_all(manifest, nulls={"d": policy})
+    assert table.schema.field("d").type == kind
+    assert table["d"].to_pylist() == [one, 0]
+    assert table.column_names == (["d", "d__valid"] if policy == "mask" else ["d"])
 
 
 def test_a_mask_is_there_without_nulls_too(tmp_path):

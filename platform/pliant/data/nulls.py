@@ -54,7 +54,8 @@ def apply_policies(table: pa.Table, policies: Mapping[str, NullPolicy]) -> pa.Ta
         if policy == "error":
             _refuse_nulls(field, column)
         elif policy is not None and column.null_count:
-            table = table.set_column(index, field, column.fill_null(_fill_value(field, policy)))
+            filled = column.fill_null(_fill_value(field, policy))
+            table = table.set_column(index, field, filled.cast(field.type))  # narrow decimals come back as wide ones
     for name, mask in masks:
         table = table.append_column(pa.field(name, pa.bool_()), mask)
     return table
@@ -93,7 +94,9 @@ def _fill_value(field: pa.Field, policy: NullPolicy) -> pa.Scalar:
         )
     try:
         if policy == "mask":
-            return pa.scalar("" if pa.types.is_string(field.type) else 0).cast(field.type)
+            # An int64 casts only to decimals that have room for all of its digits, a double to any.
+            zero = 0.0 if pa.types.is_decimal(field.type) else 0
+            return pa.scalar("" if pa.types.is_string(field.type) else zero).cast(field.type)
         return pa.scalar(policy).cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ConfigError(
