@@ -5,8 +5,9 @@ Every error carries the process's exit code, so that the command line has nothin
     0 done · 1 the user's code failed · 2 bad usage or config · 3 cannot be scheduled ·
     4 infrastructure or damage · 75 stopped but resumable · 130 interrupted after a checkpoint
 
-An error that a retry cannot mend (damage, bad config) says so with ``retryable = False``; Pliant never
-retries it. All of them survive pickling, because they cross process borders inside Ray.
+Whoever raises one has tried again already where that could help, so that it ends the run, resumable. The one
+exception is a background save: that of a checkpoint which storage refused is tried again from its copy.
+All of them survive pickling, because they cross process borders inside Ray.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ class PliantError(Exception):
     """
 
     exit_code: int = EXIT_INFRASTRUCTURE
-    retryable: bool = False
 
     def __init__(self, code: str, message: str, *, hint: str = "", location: str = "") -> None:
         super().__init__(code, message)
@@ -74,13 +74,11 @@ class UnschedulableError(PliantError):
 
 
 class DamageError(PliantError):
-    """Bytes that are provably wrong: shard, checkpoint, manifest or record. Exit code 4, never retried."""
+    """Bytes that are provably wrong: shard, checkpoint, manifest or record. Exit code 4."""
 
 
 class StorageError(PliantError):
     """Storage that could not be read or written within its time limit. Exit code 4."""
-
-    retryable = True
 
 
 class FencedError(PliantError):

@@ -50,10 +50,10 @@ SETTINGS = [
 ]
 
 
-def prepare(folder: Path) -> str:
-    """Writes the dataset; returns its path."""
-    write_dataset(Masked(ModelSettings()).prepare(), str(folder / "masked"))
-    return str(folder / "masked")
+def prepare(out: str) -> str:
+    """Writes the dataset to a path or URI; returns it."""
+    write_dataset(Masked(ModelSettings()).prepare(), out)
+    return out
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,15 +14,6 @@ from tests.train.runs import Before, Run, kill_before
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 STEP = "pliant.train.step:Step.run"
-
-
-@pytest.fixture
-def own_s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    """An S3 server of the test's own, to be killed and restarted."""
-    with S3Server() as server:
-        for name, value in server.env.items():
-            monkeypatch.setenv(name, value)
-        yield server
 
 
 @pytest.mark.parametrize(
