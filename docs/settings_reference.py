@@ -17,6 +17,7 @@ Generated from the models by `python docs/settings_reference.py`; do not edit. A
 `key=value` on the command line set them; `pliant config show PIPELINE` prints all of them with their origin,
 `pliant config explain KEY` what one means. The section `model` has, besides what stands here, the pipeline's own.
 
+A setting that says *only with* has no effect otherwise; giving it then another value than its default is an error.
 *On resume*: **free** may change; **curve** may change, and with it the curve, which is recorded; **frozen** may not.
 """
 
@@ -38,6 +39,8 @@ def _table(settings: list) -> str:
     rows = ["| setting | allowed | on resume | meaning |", "|---|---|---|---|"]
     for leaf in settings:
         about = " ".join((leaf.field.description or "").replace("``", "`").split())
+        if leaf.only_with:
+            about += f" Only with {' and '.join(map(str, leaf.only_with))}."
         rows.append(f"| `{leaf.dotted}` | {leaf.describe()} | {leaf.on_resume} | {about} |".replace("\n", " "))
     return "\n".join(rows)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import model_validator
-
-from pliant.config.base import setting
+from pliant.config.base import rule, setting
 from pliant.train.settings import ModelGuards
 
 
@@ -24,8 +22,7 @@ class ModelSettings(ModelGuards):
     dropout: float = setting(0.0, on_resume="frozen", ge=0, lt=1)
     """Share of each block's outputs set to zero in training. A short run never sees a byte twice: it needs none."""
 
-    @model_validator(mode="after")
-    def _even_heads(self) -> ModelSettings:
+    @rule("width", "heads")
+    def _even_heads(self) -> None:
         if self.width % (2 * self.heads):
             raise ValueError(f"width {self.width} must be a multiple of 2 × heads = {2 * self.heads}")
-        return self

@@ -28,7 +28,7 @@ def test_show_prints_yaml_with_origins_that_loads_again(work: Path, run: Run) ->
     assert (done.returncode, done.stderr) == (0, "")
     assert "  lr: 0.0003  # override optim.lr=3e-4\n" in done.stdout
     assert "  path: d  # pipelines/toy.yaml:1:8\n" in done.stdout
-    assert "  lanes: 2  # smallest divisor of" in done.stdout
+    assert "  lanes: 2  # derived: the smallest divisor of" in done.stdout
     assert load_settings(RunConfig, text=done.stdout, source="shown").settings.optim.lr == 3e-4
 
 

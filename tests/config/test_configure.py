@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
 
 from pliant.config.dump import config_to_yaml
-from pliant.configure import check_config, load_config, load_config_text, with_lanes
+from pliant.config.problems import ConfigErrors
+from pliant.configure import derived_at_start, load_config, load_config_text, with_lanes
 from pliant.errors import ConfigError
 from pliant.registry import find_pipeline
+from pliant.rules import RULES
 from pliant.settings import RunConfig
 from tests.command import python
 
@@ -41,8 +44,63 @@ def problems(pipeline: str, **changes: object) -> list[tuple[str, str, str]]:
 def test_lanes_are_settled_and_say_why(bare: str) -> None:
     config, origins = load_config(bare, BASE | {"elastic.max_workers": 3})
     assert config.data.lanes == 4
-    assert origins["data.lanes"] == "smallest divisor of train.global_batch that is at least elastic.max_workers"
+    assert origins["data.lanes"] == (
+        "derived: the smallest divisor of train.global_batch 32 that is at least elastic.max_workers 3"
+    )
     assert with_lanes(config) is config
+
+
+def test_what_a_start_would_derive_is_said_with_what_it_comes_from(bare: str) -> None:
+    config, _ = load_config(
+        bare, BASE | {"train.steps": None, "train.epochs": 2.5, "elastic.resources_per_worker.GPU": 1}
+    )
+    assert derived_at_start(config) == {
+        "data.validation": "d/validation, where there is one",
+        "data.columns": "those that the pipeline names, else all",
+        "train.steps": "train.epochs 2.5 of the dataset's rows, in steps of train.global_batch 32",
+        "train.threads": "1, the whole CPUs of elastic.resources_per_worker",
+        "train.device": "cuda, where it works, by elastic.resources_per_worker",
+        "schedule.total": "the run's own length",
+        "eval.micro_batch": "8, as train.micro_batch",
+        "checkpoint.every_steps": "when checkpoint.overhead allows one, and by checkpoint.max_interval",
+    }
+    samples = load_config(bare, BASE | {"schedule.unit": "samples", "data.validation": "v", "data.columns": ["a"]})
+    assert derived_at_start(samples.config)["schedule.total"] == "320, the run's own length"
+    settled = {"train.device": "cpu", "train.threads": 1, "schedule.kind": "constant", "checkpoint.every_steps": 5}
+    assert set(derived_at_start(load_config(bare, BASE | settled).config)) == {
+        "data.validation", "data.columns", "eval.micro_batch",
+    }  # fmt: skip
+
+
+def test_rules_are_asked_while_something_else_is_wrong(bare: str) -> None:
+    with pytest.raises(ConfigErrors) as caught:
+        load_config(bare, BASE | {"train.epochs": 2, "train.micro_batch": 0, "data.lanes": 5, "optim.momentum": 0.5})
+    assert [(p.code, p.message) for p in caught.value.problems] == [
+        ("config.global-batch", "train.global_batch is 32, not a multiple of data.lanes 5"),
+        ("config.value", "train.micro_batch is 0; allowed: a whole number at least 1"),
+        ("config.value", "train: exactly one of train.steps and train.epochs is needed, found both"),
+        ("config.no-effect", "optim.momentum has no effect with optim.kind adamw"),
+    ]
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.problems[0].code) == (str(caught.value), "config.global-batch")
+
+
+def test_no_rule_is_asked_about_what_is_wrong_itself(bare: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(bare, BASE | {"data.lanes": "x", "elastic.max_workers": 99})
+    assert caught.value.message == "data.lanes is 'x'; allowed: a whole number at least 1 or null"
+
+
+def test_a_misspelt_section_is_one_problem(bare: str) -> None:
+    Path("bare.yaml").write_text("data: {path: d}\ntrian: {global_batch: 8, micro_batch: 8, steps: 5}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(bare)
+    assert str(caught.value) == "error[config.unknown-key] bare.yaml:2:1  trian is not a setting\n  did you mean train?"
+
+
+def test_the_default_is_never_without_effect(bare: str) -> None:
+    config, _ = load_config(bare, BASE | {"optim.kind": "sgd", "optim.betas": [0.9, 0.999], "schedule.decay": 0.2})
+    assert config.optim.kind == "sgd"
 
 
 def test_given_lanes_stay(bare: str) -> None:
@@ -52,10 +110,13 @@ def test_given_lanes_stay(bare: str) -> None:
 
 
 def test_a_recorded_configuration_loads_again_with_overrides(bare: str) -> None:
-    config, _ = load_config(bare, BASE | {"elastic.max_workers": 3})
+    config, origins = load_config(bare, BASE | {"elastic.max_workers": 3})
     again = load_config_text(find_pipeline(bare), config_to_yaml(config), source="run r")
     assert again.config == config
     assert again.origins["data.lanes"].startswith("run r:")
+    text, recorded = config_to_yaml(config), {**origins, "optim.momentum": "default"}
+    kept = load_config_text(find_pipeline(bare), text, ["optim.lr=1"], source="run r", recorded=recorded)
+    assert kept.origins == {**origins, "optim.lr": "override optim.lr=1"}
     with pytest.raises(ConfigError, match=r"elastic\.max_workers is 5, above data\.lanes 4"):
         load_config_text(find_pipeline(bare), config_to_yaml(config), ["elastic.max_workers=5"], source="run r")
 
@@ -66,7 +127,7 @@ def test_a_missing_file_is_named(bare: str) -> None:
 
 
 def test_places_are_relative_to_the_working_directory(bare: str) -> None:
-    Path("bare.yaml").write_text("sed: 1\ndata: {path: x}\ntrain: {global_batch: 1, micro_batch: 1, steps: 1}\n")
+    Path("bare.yaml").write_text("sed: 1\ndata: {path: x}\ntrain: {global_batch: 2, micro_batch: 1, steps: 1}\n")
     with pytest.raises(ConfigError) as caught:
         load_config(bare)
     assert caught.value.location == "bare.yaml:1:1"
@@ -109,13 +170,13 @@ def test_places_are_relative_to_the_working_directory(bare: str) -> None:
             {"optim__momentum": 0.9},
             "config.no-effect",
             "optim.momentum has no effect with optim.kind adamw",
-            "leave it out, or use optim.kind=sgd",
+            "leave it at its default 0.0, or use optim.kind=sgd",
         ),
         (
             {"optim__kind": "sgd", "optim__nesterov": True},
-            "config.nesterov",
-            "optim.nesterov needs momentum, and optim.momentum is 0",
-            "set optim.momentum, or leave nesterov out",
+            "config.value",
+            "optim: nesterov needs momentum, and momentum is 0; set it, or leave nesterov out",
+            "",
         ),
         (
             {"schedule__unit": "tokens"},
@@ -137,9 +198,9 @@ def test_places_are_relative_to_the_working_directory(bare: str) -> None:
         ),
         (
             {"checkpoint__min_interval": "11min"},
-            "config.interval",
-            "checkpoint.min_interval is 660 s, above checkpoint.max_interval 600 s",
-            "lower the one or raise the other",
+            "config.value",
+            "checkpoint: min_interval 660 s is above max_interval 600 s; lower the one or raise the other",
+            "",
         ),
     ],
 )
@@ -167,7 +228,7 @@ def test_what_fits_has_no_problem() -> None:
             "elastic": {"max_workers": 8},
         }
     )
-    assert check_config(config) == []
+    assert [problem for check in RULES for problem in check(config)] == []
 
 
 def test_configuration_needs_nothing_heavy() -> None:

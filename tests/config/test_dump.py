@@ -18,7 +18,7 @@ TREES = st.fixed_dictionaries(
         "seed": st.integers(0, 2**63),
         "name": TEXTS,
         "columns": st.none() | st.lists(TEXTS, max_size=3),
-        "resources": st.dictionaries(TEXTS, st.floats(allow_nan=False), max_size=3),
+        "resources": st.dictionaries(TEXTS, st.floats(allow_nan=False, allow_infinity=False), max_size=3),
         "anything": st.none()
         | st.booleans()
         | st.floats(allow_nan=False)

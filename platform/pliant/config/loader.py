@@ -7,15 +7,18 @@ text ── parse ──▶ values ── overrides ──▶ values ── unkn
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from pliant.config.base import RULES_APART
 from pliant.config.overrides import Overrides, as_overrides, lay_over
-from pliant.config.problems import raise_all
+from pliant.config.problems import Problem, raise_all
+from pliant.config.rules import broken_rules, without_effect
 from pliant.config.schema import (
     Keys,
     allowed,
@@ -27,12 +30,15 @@ from pliant.config.schema import (
     show,
     takes_booleans,
     takes_none,
+    valid_part,
 )
 from pliant.config.suggest import closest_key
 from pliant.config.yamlfile import Path, parse_yaml
 from pliant.errors import ConfigError
 
 M = TypeVar("M", bound=BaseModel)
+Rule = Callable[[Any], Iterable[Problem]]
+"""A rule over a whole configuration, marked with what it reads (``config.base.rule``)."""
 DEFAULT = "default"
 """Origin of a value that neither file nor override names."""
 
@@ -51,11 +57,6 @@ class Loaded(Generic[M]):
     origins: dict[str, str]
     source: str
 
-    def where(self, dotted: str) -> str:
-        """The place to look at for a key: its origin, or that of the nearest section, or the source."""
-        origin = self.origins.get(dotted, DEFAULT)
-        return origin if origin != DEFAULT else self.source
-
 
 def read_text(path: FilePath) -> str:
     """Reads a settings file.
@@ -71,7 +72,9 @@ def read_text(path: FilePath) -> str:
         raise ConfigError("config.file", f"is not UTF-8 at byte {error.start}", location=str(path)) from None
 
 
-def load_settings(schema: type[M], *, text: str, source: str, overrides: Overrides = ()) -> Loaded[M]:
+def load_settings(
+    schema: type[M], *, text: str, source: str, overrides: Overrides = (), rules: Sequence[Rule] = ()
+) -> Loaded[M]:
     """Parses, overrides and validates.
 
     Args:
@@ -79,27 +82,52 @@ def load_settings(schema: type[M], *, text: str, source: str, overrides: Overrid
         text: the file's text; empty for no file.
         source: the file's name in places and errors.
         overrides: ``key=value`` texts, or a mapping from dotted keys to values.
+        rules: what must hold between sections; what the sections declare is asked anyway.
 
     Raises:
         ConfigError: all problems at once, each with its place, what was found and what is allowed.
     """
-    document = parse_yaml(text, source)
+    given, problems = as_overrides(overrides)
+    try:
+        document = parse_yaml(text, source, problems=problems)
+    except ConfigError as error:
+        raise_all([error, *problems])
+        raise
     if document.value is not None and not isinstance(document.value, dict):
         raise ConfigError("config.yaml", f"holds {show(document.value)}; needed: a mapping", location=f"{source}:1:1")
-    given, problems = as_overrides(overrides)
     values, override_origins, misplaced = lay_over(schema, document.value or {}, given)
     checker = _Checker(schema, source, {**document.places, **override_origins})
     known = checker.known_part(schema, values, ())
+    settings: M | None = None
     try:
-        settings = schema.model_validate(known)
+        settings = schema.model_validate(known, context={RULES_APART: True})
     except ValidationError as error:
         checker.add(error, known)
-        settings = None
-    raise_all([*problems, *misplaced, *checker.problems])
+    checker.ask(rules, settings if settings is not None else valid_part(schema, known))
+    said = [f"override {text}" for text in overrides] if not isinstance(overrides, Mapping) else []
+    written = [*document.places.values(), *(said or [override.origin for override in given])]
+    raise_all(_in_order([*problems, *misplaced, *checker.problems], written))
     if settings is None:  # every validation error became a problem, so this cannot be reached
         raise ConfigError("config.invalid", "the settings are not valid", location=source)
     origins = {leaf.dotted: checker.origin(leaf.keys) for leaf in leaves(type(settings))}
     return Loaded(settings, origins, source)
+
+
+def _not_finite(value: Any) -> bool:
+    if isinstance(value, (list, Mapping)):
+        return any(map(_not_finite, value.values() if isinstance(value, Mapping) else value))
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _in_order(problems: Sequence[ConfigError], written: Sequence[str]) -> list[ConfigError]:
+    """Problems as the places they name follow each other in the file, then on the command line."""
+    first = {place: number for number, place in reversed(list(enumerate(written)))}
+
+    def position(problem: ConfigError) -> int:
+        whole = problem.location.rpartition(" at character ")[0]  # a place inside an override
+        return first.get(problem.location, first.get(whole, -1))
+
+    return sorted(problems, key=position)
 
 
 class _Checker:
@@ -113,6 +141,7 @@ class _Checker:
         self._settings = {leaf.keys: leaf for leaf in leaves(schema)}
         self._names: list[Keys] = [*self._settings, *sections(schema)]
         self._said: set[Keys] = set()  # keys whose problem is known, and sections that hold one: no second complaint
+        self._unsound: set[Keys] = set()  # keys whose value is not known, so that no rule is asked about it
 
     def place(self, keys: Keys) -> str:
         """Where a key stands, or something below it, or the nearest section around it, or the file."""
@@ -124,6 +153,28 @@ class _Checker:
         """Where a value came from: its own place, that of an entry of it, or ``default``."""
         below = (place for path, place in self.places.items() if path[: len(keys)] == keys)
         return self.places.get(keys) or next(below, DEFAULT)
+
+    def ask(self, rules: Sequence[Rule], config: BaseModel) -> None:
+        """Adds what breaks a rule, of a configuration that may lack everything unsound."""
+        for keys, reads, message in broken_rules(config, self._sound):
+            self._unsound.update(reads)  # one complaint about them is enough
+            name = ".".join(keys)
+            self._problem("value", self._place_among(reads, keys), f"{name}: {message}" if name else message)
+        found = list(without_effect(config, self._sound))
+        for check in rules:
+            if all(self._sound(tuple(key.split("."))) for key in vars(check)["reads"]):
+                found += check(config)
+        for problem in found:
+            self._problem(problem.code, tuple(problem.key.split(".")), problem.message, problem.hint)
+
+    def _sound(self, keys: Keys) -> bool:
+        return not any(keys[: len(other)] == other or other[: len(keys)] == keys for other in self._unsound)
+
+    def _place_among(self, reads: Sequence[Keys], keys: Keys) -> Keys:
+        """Where to look when a section breaks a rule: at what an override set, else at what the file says, else at
+        the section."""
+        given = [read for read in reads if self.origin(read) != DEFAULT]
+        return next((r for r in given if self.origin(r).startswith("override ")), given[0] if given else keys)
 
     def known_part(self, schema: type[BaseModel], values: Mapping[str, Any], prefix: Keys) -> dict[str, Any]:
         """The values without unknown keys and misused booleans, each of which becomes a problem."""
@@ -140,6 +191,7 @@ class _Checker:
             elif isinstance(value, bool) and inner is None and not takes_booleans(found.annotation):
                 self._wrong_value(keys, value)
                 self._said.update((keys, prefix))
+                self._unsound.add(keys)
             elif inner is not None and isinstance(value, dict):
                 known[key] = self.known_part(inner, value, keys)
             elif inner is not None and value is None and not takes_none(found.annotation):
@@ -152,9 +204,11 @@ class _Checker:
         """Turns pydantic's errors into problems, one per setting."""
         for detail in error.errors(include_url=False):
             keys, field = lookup(self.schema, detail["loc"])
-            if keys in self._said:
+            absent = detail["type"] == "missing" and self.origin(keys[:1]) == DEFAULT and not self._sound(keys)
+            if keys in self._said or absent:  # a whole section that is absent because its name is misspelt
                 continue
             self._said.add(keys)
+            self._unsound.add(keys)
             if detail["type"] == "missing" and field is not None:
                 self._problem("missing", keys, f"{'.'.join(keys)} is missing; needed: {allowed(field)}")
             elif detail["type"] in ("value_error", "assertion_error"):
@@ -174,14 +228,17 @@ class _Checker:
     def _wrong_value(self, keys: Keys, value: Any) -> None:
         _, field = lookup(self.schema, keys)
         needed = allowed(field) if field is not None else "a mapping"
+        if _not_finite(value):
+            needed = needed.replace("a number", "a finite number")
         self._problem("value", keys, f"{'.'.join(keys)} is {show(value)}; allowed: {needed}")
 
     def _unknown(self, keys: Keys, parent: type[BaseModel]) -> None:
         meant, words = closest_key(keys, self._names)
         leaf = self._settings.get(meant) if meant is not None else None
         self._said.add(keys[:-1])
-        if leaf is not None:
-            self._said.add(leaf.keys)
+        if meant is not None:
+            self._said.add(meant)
+            self._unsound.add(meant)
         if "." in keys[-1]:
             hint = "dotted keys are for overrides; in a file, write a section with the key below it"
         elif meant is None:

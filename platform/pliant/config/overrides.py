@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from pliant.config.schema import Keys, lookup, section, show
+from pliant.config.schema import Keys, allowed, lookup, section, show, takes_none
 from pliant.config.yamlfile import Path, parse_yaml
 from pliant.errors import ConfigError
 
@@ -20,11 +20,19 @@ Overrides = Sequence[str] | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Override:
-    """One override: where it goes, its value, and how errors and origins call it."""
+    """One override.
+
+    Attributes:
+        keys: where it goes.
+        value: what it sets there.
+        origin: how errors and origins call it.
+        places: the same for what lies inside its value, by full path.
+    """
 
     keys: Keys
     value: Any
     origin: str
+    places: Mapping[Path, str] = field(default_factory=dict)
 
 
 def parse_override(text: str) -> Override:
@@ -40,15 +48,22 @@ def parse_override(text: str) -> Override:
         raise ConfigError(
             "config.override", f"found {text!r}; an override is key=value, as in optim.lr=3e-4", location=origin
         )
+    keys = tuple(key.strip().split("."))
+
+    def place(line: int, column: int) -> str:
+        before = sum(len(earlier) + 1 for earlier in value.split("\n")[: line - 1])
+        return f"{origin} at character {len(key) + 1 + before + column}"
+
     try:
-        document = parse_yaml(value, origin)
+        document = parse_yaml(value, origin, root=keys, place=place)
     except ConfigError as error:
-        raise ConfigError(error.code, error.message, hint=f"quote it: {key}='\"…\"'", location=origin) from None
+        hint = error.hint or f"quote it: {key}='\"…\"'"
+        raise ConfigError(error.code, error.message, hint=hint, location=error.location) from None
     if document.value is None and value.strip() not in ("null", "~", "Null", "NULL"):
         raise ConfigError(
             "config.override", f"{key} has no value", hint=f"write {key}=null or {key}='\"\"'", location=origin
         )
-    return Override(tuple(key.strip().split(".")), document.value, origin)
+    return Override(keys, document.value, origin, document.places)
 
 
 def as_overrides(overrides: Overrides) -> tuple[list[Override], list[ConfigError]]:
@@ -101,7 +116,7 @@ def lay_over(
                 errors.append(ConfigError("config.override", message, hint=f"write {name}=…", location=override.origin))
                 break
         else:
-            _merge(schema, target, override.keys, override.value, origins, override.origin)
+            errors += _merge(schema, target, override, override.keys, override.value, origins)
     return result, origins, errors
 
 
@@ -115,19 +130,31 @@ def _start(schema: type[BaseModel], keys: Keys) -> Any:
 
 
 def _merge(
-    schema: type[BaseModel], target: dict[str, Any], keys: Keys, value: Any, origins: dict[Path, str], origin: str
-) -> None:
-    key = keys[-1]
-    if _is_section(schema, keys) and isinstance(value, dict):
-        if not isinstance(target.get(key), dict):
-            target[key] = {}
-        for name, item in value.items():
-            _merge(schema, target[key], (*keys, name), item, origins, origin)
-        return
+    schema: type[BaseModel],
+    target: dict[str, Any],
+    override: Override,
+    keys: Keys,
+    value: Any,
+    origins: dict[Path, str],
+) -> list[ConfigError]:
+    """Sets what an override says about ``keys``; returns what is wrong with it."""
+    key, origin = keys[-1], override.places.get(keys, override.origin)
+    if _is_section(schema, keys):
+        if isinstance(value, dict):
+            if not isinstance(target.get(key), dict):
+                target[key] = {}
+            merged = (_merge(schema, target[key], override, (*keys, str(k)), v, origins) for k, v in value.items())
+            return [error for errors in merged for error in errors]
+        _, found = lookup(schema, keys)
+        if value is None and found is not None and not takes_none(found.annotation):
+            message = f"{'.'.join(keys)} is null; allowed: {allowed(found)}"
+            hint = "sections merge and are never replaced; name the settings to change"
+            return [ConfigError("config.value", message, hint=hint, location=origin)]
     for path in [p for p in origins if p[: len(keys)] == keys]:
         del origins[path]
     target[key] = value
     origins[keys] = origin
+    return []
 
 
 def _is_section(schema: type[BaseModel], keys: Keys) -> bool:

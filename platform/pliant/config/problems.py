@@ -3,23 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from pliant.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Settings that do not fit together: the key to look at first, what is wrong, what to do.
+
+    Attributes:
+        key: dotted.
+        code: what follows ``config.`` in the error's code.
+    """
+
+    key: str
+    code: str
+    message: str
+    hint: str = ""
+
+
+class ConfigErrors(ConfigError):
+    """Several errors of one configuration.
+
+    Attributes:
+        problems: each of them.
+    """
+
+    def __init__(self, problems: Sequence[ConfigError]) -> None:
+        self.problems = tuple(problems)
+        entries = []
+        for problem in problems:
+            where = f"{problem.location}  " if problem.location else ""
+            hint = f"\n    {problem.hint}" if problem.hint else ""
+            entries.append(f"  {where}{problem.message}{hint}")
+        super().__init__("config.invalid", f"{len(problems)} problems\n" + "\n".join(entries))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ConfigErrors, (self.problems,))
 
 
 def raise_all(problems: Sequence[ConfigError]) -> None:
     """Raises the problem there is, or one error that lists all of them; returns when there is none.
 
     Raises:
-        ConfigError: the only problem itself, or ``config.invalid`` with one entry per problem.
+        ConfigError: the only problem itself, or ``ConfigErrors`` with one entry per problem.
     """
-    if not problems:
-        return
-    if len(problems) == 1:
-        raise problems[0]
-    entries = []
+    if len(problems) > 1:
+        raise ConfigErrors(problems)
     for problem in problems:
-        where = f"{problem.location}  " if problem.location else ""
-        hint = f"\n    {problem.hint}" if problem.hint else ""
-        entries.append(f"  {where}{problem.message}{hint}")
-    raise ConfigError("config.invalid", f"{len(problems)} problems\n" + "\n".join(entries))
+        raise problem

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from pliant.config.problems import raise_all
-from pliant.config.schema import Keys, Leaf, leaves, show
+from pliant.config.schema import Keys, Leaf, leaves, show, value_of
 from pliant.errors import ConfigError
 
 _REASONS = {
@@ -77,19 +77,8 @@ def compare_for_resume(old: BaseModel, new: BaseModel) -> ResumeChanges:
     known: dict[Keys, Leaf] = {leaf.keys: leaf for side in (old, new) for leaf in leaves(type(side))}
     changes: dict[str, list[Change]] = {"frozen": [], "curve": [], "free": []}
     for keys, leaf in known.items():
-        before, after = _get(old, keys), _get(new, keys)
+        before, after = value_of(old, keys), value_of(new, keys)
         if before != after:
             why = _REASONS.get(keys[0], "the run was started with it") if leaf.on_resume == "frozen" else ""
             changes[leaf.on_resume].append(Change(leaf.dotted, before, after, why))
     return ResumeChanges(tuple(changes["frozen"]), tuple(changes["curve"]), tuple(changes["free"]))
-
-
-def _get(config: BaseModel, keys: Keys) -> Any:
-    """The value of a setting; None where a section or the setting is absent."""
-    value: Any = config
-    for key in keys:
-        if not isinstance(value, BaseModel):
-            return None
-        names = {info.alias or name: name for name, info in type(value).model_fields.items()}
-        value = getattr(value, names[key]) if key in names else None
-    return value

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator
+from pydantic import BaseModel, BeforeValidator, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from pliant import units
+from pliant.config.base import Condition
 
 Keys = tuple[str, ...]
 """The parts of a dotted key."""
+M = TypeVar("M", bound=BaseModel)
 
 _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Any: "anything"}
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below", "multiple_of": "a multiple of"}
@@ -46,9 +49,21 @@ class Leaf:
         extra = self.field.json_schema_extra
         return str(extra.get("on_resume", "frozen")) if isinstance(extra, dict) else "frozen"
 
+    @property
+    def only_with(self) -> tuple[Condition, ...]:
+        """What other settings must be for it to have an effect."""
+        extra = self.field.json_schema_extra
+        declared: Any = extra.get("only_with", ()) if isinstance(extra, dict) else ()
+        return tuple(Condition(c["key"], tuple(c["values"]), c["negated"]) for c in declared)
+
+    @property
+    def default(self) -> Any:
+        """Its default; ``PydanticUndefined`` for a required setting."""
+        return self.field.get_default(call_default_factory=True, validated_data={})
+
     def describe(self) -> str:
         """What is allowed, with the default: ``a number above 0, default 0.001``."""
-        default = self.field.get_default(call_default_factory=False)
+        default = self.default
         known = default is not PydanticUndefined and default is not None
         return allowed(self.field) + (f", default {show(default)}" if known else "")
 
@@ -102,6 +117,38 @@ def lookup(schema: type[BaseModel], keys: Sequence[str | int]) -> tuple[Keys, Fi
     return followed, field
 
 
+def valid_part(schema: type[M], values: Mapping[str, Any]) -> M:
+    """What can be said of a configuration that is not valid: each setting that is, unvalidated as a whole.
+
+    A setting without a valid value and without a default is missing: reading it raises AttributeError.
+    """
+    valid: dict[str, Any] = {}
+    for name, field in schema.model_fields.items():
+        value = values.get(field.alias or name, PydanticUndefined)
+        inner = section(field)
+        if inner is not None and isinstance(value, Mapping):
+            valid[name] = valid_part(inner, value)
+        elif value is PydanticUndefined:
+            if not field.is_required():
+                valid[name] = field.get_default(call_default_factory=True, validated_data={})
+        else:
+            with suppress(ValidationError):
+                kind: Any = Annotated[field.annotation, field]
+                valid[name] = TypeAdapter(kind, config=None if inner else schema.model_config).validate_python(value)
+    return schema.model_construct(**valid)
+
+
+def value_of(config: BaseModel, keys: Sequence[str]) -> Any:
+    """The value of a setting or section; None where it, or a section around it, is absent."""
+    value: Any = config
+    for key in keys:
+        if not isinstance(value, BaseModel):
+            return None
+        names = {info.alias or name: name for name, info in type(value).model_fields.items()}
+        value = getattr(value, names[key]) if key in names else None
+    return value
+
+
 def allowed(field: FieldInfo) -> str:
     """What a setting accepts, in words."""
     if (inner := section(field)) is not None:
@@ -142,7 +189,8 @@ def show(value: Any, limit: int = 60) -> str:
 def _words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _words(arguments[0], (*arguments[1:], *metadata))
+        inner = [m for mark in arguments[1:] for m in (mark.metadata if isinstance(mark, FieldInfo) else (mark,))]
+        return _words(arguments[0], (*inner, *metadata))
     quantity = next((_QUANTITIES[m.func] for m in metadata if _is_quantity(m)), None)
     limits = [
         f"{_BOUNDS[n]} {v:g}" if isinstance(v, float) else f"{_BOUNDS[n]} {v}" for m in metadata for n, v in _bounds(m)

@@ -7,13 +7,17 @@ and dates too. Duplicate keys, tags and documents after the first are refused.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pliant.config.problems import raise_all
 from pliant.errors import ConfigError
 
 Path = tuple[str | int, ...]
 """Keys and list indices from the document's root."""
+Place = Callable[[int, int], str]
+"""How a line and a column, both from 1, are called."""
 
 _NULL = re.compile(r"~|null|Null|NULL|")
 _BOOL = re.compile(r"(true|True|TRUE)|false|False|FALSE")
@@ -36,12 +40,22 @@ class Document:
     places: dict[Path, str]
 
 
-def parse_yaml(text: str, source: str) -> Document:
+def parse_yaml(
+    text: str,
+    source: str,
+    *,
+    root: Path = (),
+    place: Place | None = None,
+    problems: list[ConfigError] | None = None,
+) -> Document:
     """Parses one document.
 
     Args:
         text: the document.
         source: what errors and places call it, usually the file's path.
+        root: the key that the document is the value of.
+        place: how a place in it is called; default: ``source:line:column``.
+        problems: takes duplicate keys and the like, which do not keep the rest from being read; default: raised.
 
     Raises:
         ConfigError: ``config.yaml`` for what is not YAML, with line and column.
@@ -49,15 +63,20 @@ def parse_yaml(text: str, source: str) -> Document:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+    reader = _Reader(source, place or (lambda line, column: f"{source}:{line}:{column}"))
     try:
-        root = YAML(typ="safe", pure=True).compose(text)
+        document = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise _not_yaml(error.problem or error.context or "cannot be read", _place(source, mark)) from None
+        raise _not_yaml(error.problem or error.context or "cannot be read", reader.place(mark)) from None
     except YAMLError as error:
         raise _not_yaml(str(error).splitlines()[0], source) from None
-    reader = _Reader(source)
-    return Document(None if root is None else reader.value(root, ()), reader.places)
+    value = None if document is None else reader.value(document, root)
+    if problems is None:
+        raise_all(reader.problems)
+    else:
+        problems += reader.problems
+    return Document(value, reader.places)
 
 
 def scalar(text: str) -> Any:
@@ -80,13 +99,17 @@ def scalar(text: str) -> Any:
 class _Reader:
     """Turns composed nodes into values and notes where each of them stands."""
 
-    def __init__(self, source: str) -> None:
-        self.source = source
+    def __init__(self, source: str, place: Place) -> None:
+        self._source, self._place = source, place
         self.places: dict[Path, str] = {}
+        self.problems: list[ConfigError] = []
         self._open: set[int] = set()
 
+    def place(self, mark: Any) -> str:
+        return self._place(mark.line + 1, mark.column + 1) if mark is not None else self._source
+
     def value(self, node: Any, path: Path) -> Any:
-        place = _place(self.source, node.start_mark)
+        place = self.place(node.start_mark)
         if id(node) in self._open:
             raise _not_yaml("an alias refers to the value that holds it", place)
         self._open.add(id(node))
@@ -100,23 +123,28 @@ class _Reader:
             self._open.discard(id(node))
 
     def _item(self, node: Any, path: Path) -> Any:
-        self.places[path] = _place(self.source, node.start_mark)
+        self.places[path] = self.place(node.start_mark)
         return self.value(node, path)
 
     def _mapping(self, node: Any, path: Path) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            place = _place(self.source, key_node.start_mark)
+            place = self.place(key_node.start_mark)
             if key_node.id != "scalar":
-                raise _not_yaml("a key must be plain text", place)
+                self.problems.append(_not_yaml("a key must be plain text", place))
+                continue
             key = str(key_node.value)
             if key in result:
-                raise ConfigError(
-                    "config.duplicate-key",
-                    f"{_dotted((*path, key))} stands here a second time; the first is at {self.places[(*path, key)]}",
-                    hint="keep one of them",
-                    location=place,
+                self.problems.append(
+                    ConfigError(
+                        "config.duplicate-key",
+                        f"{_dotted((*path, key))} stands here a second time; the first is at"
+                        f" {self.places[(*path, key)]}",
+                        hint="keep one of them",
+                        location=place,
+                    )
                 )
+                continue
             self.places[(*path, key)] = place
             result[key] = self.value(value_node, (*path, key))
         return result
@@ -124,13 +152,9 @@ class _Reader:
     def _scalar(self, node: Any, place: str) -> Any:
         tag = str(node.tag)
         if not tag.startswith("tag:yaml.org,2002:"):
-            raise _not_yaml(f"the tag {tag} has no meaning here; write plain values", place)
+            self.problems.append(_not_yaml(f"the tag {tag} has no meaning here; write plain values", place))
         plain = node.style is None and not tag.endswith(":str")
         return scalar(node.value) if plain else str(node.value)
-
-
-def _place(source: str, mark: Any) -> str:
-    return f"{source}:{mark.line + 1}:{mark.column + 1}" if mark is not None else source
 
 
 def _dotted(path: Path) -> str:

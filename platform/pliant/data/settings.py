@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import AllowInfNan
 
-from pliant.config.base import Settings, setting
+from pliant.config.base import Settings, rule, setting, where
 from pliant.units import Seconds
 
-NullPolicy = Literal["error", "mask"] | float | str
+NullPolicy = Literal["error", "mask"] | Annotated[float, AllowInfNan(True)] | str
 """``error`` refuses nulls, ``mask`` adds a boolean column ``NAME__valid``, any other value fills them."""
 
 
@@ -24,7 +24,7 @@ class ReadSettings(Settings):
     """Decoding threads of the local reader, per worker."""
     look_ahead: int = setting(1, on_resume="free", ge=0)
     """Windows per lane that are read ahead of the one in use. Counts in the memory bound."""
-    task_cpus: float = setting(0.25, on_resume="free", gt=0)
+    task_cpus: float = setting(0.25, on_resume="free", gt=0, only_with=where("data.reader", "ray"))
     """CPUs that one read task of the Ray Data reader asks for."""
 
 
@@ -52,8 +52,7 @@ class DataSettings(Settings):
     """Batches collated ahead of the step."""
     read: ReadSettings = setting(ReadSettings(), on_resume="free")
 
-    @model_validator(mode="after")
-    def _columns_not_empty(self) -> DataSettings:
+    @rule("columns")
+    def _columns_not_empty(self) -> None:
         if self.columns is not None and not self.columns:
-            raise ValueError("names no column; leave it out to read all")
-        return self
+            raise ValueError("columns names no column; leave it out to read all")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field
 
-from pliant.config.base import Settings, setting
+from pliant.config.base import Settings, rule, setting, unless, where
 
 ProgressUnit = Literal["steps", "samples", "tokens"]
+Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 class TrainSettings(Settings):
@@ -39,18 +40,17 @@ class TrainSettings(Settings):
     log_every: int = setting(1, on_resume="free", ge=1)
     """Steps between two metric lines. Losses in between are not kept."""
 
-    @model_validator(mode="after")
-    def _one_length(self) -> TrainSettings:
+    @rule("steps", "epochs")
+    def _one_length(self) -> None:
         if (self.steps is None) == (self.epochs is None):
             found = "neither" if self.steps is None else "both"
             raise ValueError(f"exactly one of train.steps and train.epochs is needed, found {found}")
-        return self
 
 
 class ModelGuards(Settings):
     """Switches that give up a promise, visibly."""
 
-    allow_rank_local: bool = setting(False, on_resume="frozen")
+    allow_rank_local: bool = setting(False, on_resume="frozen", only_with=where("train.reduction", "exact"))
     """Accept models that update buffers in forward and losses that couple rows; the curve then depends on workers."""
 
 
@@ -63,16 +63,23 @@ class OptimSettings(Settings):
     """Peak learning rate; the schedule scales it."""
     weight_decay: float = setting(0.0, on_resume="curve", ge=0)
     """Decoupled: each step multiplies decayed parameters by 1 − lr × weight_decay."""
-    betas: tuple[float, float] = setting((0.9, 0.999), on_resume="curve")
+    betas: tuple[Rate, Rate] = setting((0.9, 0.999), on_resume="curve", only_with=where("optim.kind", "adamw"))
     """AdamW's moment decay rates."""
-    eps: float = setting(1e-8, on_resume="curve", gt=0)
+    eps: float = setting(1e-8, on_resume="curve", gt=0, only_with=where("optim.kind", "adamw"))
     """AdamW's denominator offset."""
-    momentum: float = setting(0.0, on_resume="frozen", ge=0, lt=1)
+    momentum: float = setting(0.0, on_resume="frozen", ge=0, lt=1, only_with=where("optim.kind", "sgd"))
     """SGD's momentum."""
-    nesterov: bool = setting(False, on_resume="frozen")
+    nesterov: bool = setting(False, on_resume="frozen", only_with=where("optim.kind", "sgd"))
     """SGD with Nesterov momentum."""
-    allow_unverified: bool = setting(False, on_resume="frozen")
+    allow_unverified: bool = setting(
+        False, on_resume="frozen", only_with=(unless("optim.kind", "adamw", "sgd"), where("train.reduction", "exact"))
+    )
     """Accept an optimizer that is not known to keep ``exact``'s promise, which is then given up, visibly."""
+
+    @rule("kind", "momentum", "nesterov")
+    def _momentum(self) -> None:
+        if self.kind == "sgd" and self.nesterov and not self.momentum:
+            raise ValueError("nesterov needs momentum, and momentum is 0; set it, or leave nesterov out")
 
 
 class ScheduleSettings(Settings):
@@ -84,11 +91,11 @@ class ScheduleSettings(Settings):
     """What progress is counted in."""
     warmup: int = setting(0, on_resume="curve", ge=0)
     """Length of the linear warm-up, in ``unit``."""
-    total: int | None = setting(None, on_resume="curve", ge=1)
+    total: int | None = setting(None, on_resume="curve", ge=1, only_with=unless("schedule.kind", "constant"))
     """Length of the whole schedule, in ``unit``; default: the run's own length. Needed for tokens."""
-    decay: float = setting(0.2, on_resume="curve", gt=0, le=1)
+    decay: float = setting(0.2, on_resume="curve", gt=0, le=1, only_with=where("schedule.kind", "wsd"))
     """Share of the whole that ``wsd`` spends decaying at the end."""
-    final_ratio: float = setting(0.0, on_resume="curve", ge=0, le=1)
+    final_ratio: float = setting(0.0, on_resume="curve", ge=0, le=1, only_with=unless("schedule.kind", "constant"))
     """Learning rate at the end as a share of the peak."""
 
 
@@ -113,11 +120,10 @@ class ElasticSettings(Settings):
     resources_per_worker: dict[str, float] = setting({"CPU": 1.0}, on_resume="free")
     """Ray resources of one worker."""
 
-    @model_validator(mode="after")
-    def _range(self) -> ElasticSettings:
+    @rule("min_workers", "max_workers")
+    def _range(self) -> None:
         if self.min_workers > self.max_workers:
             raise ValueError(f"min_workers {self.min_workers} is above max_workers {self.max_workers}")
-        return self
 
 
 class ClusterSettings(Settings):
