@@ -16,7 +16,7 @@ import pytest
 from pyarrow import fs
 
 from pliant.data.filesystem import dataset_filesystem
-from pliant.data.listing import INCOMPLETE_NAME, MANIFEST_NAME
+from pliant.data.listing import INCOMPLETE_NAME, MANIFEST_NAME, find_splits
 from pliant.data.manifest import build_manifest, load_or_build_manifest, recorded_manifest
 from pliant.data.prepare import write_dataset
 from pliant.errors import DamageError, StorageError, UsageError, UserCodeError
@@ -93,6 +93,57 @@ def test_overwrite_replaces_all_of_it(out: str) -> None:
     write_dataset([split(rows=250, start=7)], out, overwrite=True)
     assert read_all(f"{out}/train").equals(table(250, 7))
     assert len(load_or_build_manifest(f"{out}/train").files) == 2
+
+
+def test_overwrite_takes_away_the_splits_that_are_not_written_anew(out: str) -> None:
+    write_dataset([split(), split("validation", 50), split("tiny", 5)], out)
+    write_dataset([split(rows=250)], out, overwrite=True)
+    assert list(find_splits(out)) == ["train"]
+    assert names(out) == [MANIFEST_NAME, "part-00000.parquet", "part-00001.parquet"]
+
+
+def test_what_pliant_has_not_written_stays_when_splits_are_overwritten(tmp_path: Path) -> None:
+    write_dataset([split(), split("validation", 50)], str(tmp_path))
+    write_foreign(tmp_path / "test")
+    (tmp_path / "validation" / "README").write_text("mine")
+    write_dataset([split()], str(tmp_path), overwrite=True)
+    assert names(f"{tmp_path}/validation") == ["README"]
+    assert len(names(f"{tmp_path}/test")) == 4
+
+
+def test_an_interrupted_overwrite_is_finished_by_the_next_call(tmp_path: Path) -> None:
+    write_dataset([split(), split("validation", 50)], str(tmp_path))
+    (tmp_path / "validation" / MANIFEST_NAME).unlink()  # as killed while this split was being taken away
+    for name in ("train", "validation"):
+        (tmp_path / name / INCOMPLETE_NAME).touch()
+    write_dataset([split()], str(tmp_path))
+    assert list(find_splits(str(tmp_path))) == ["train"]
+    assert not (tmp_path / "validation").exists()
+
+
+def test_each_thing_is_on_the_disk_before_the_next_one_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, real = tmp_path / "train", os.fsync
+    write_dataset([split(rows=250)], str(tmp_path))
+    synced: list[tuple[str, set[str]]] = []  # what, and which files lay in the folder then
+
+    def fsync(handle: int) -> None:
+        real(handle)
+        synced.append((Path(os.readlink(f"/proc/self/fd/{handle}")).name, set(os.listdir(folder))))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_dataset([split(rows=300, start=1)], str(tmp_path), overwrite=True)
+    old, new = {MANIFEST_NAME, "part-00000.parquet", "part-00001.parquet"}, {"part-00000.parquet", "part-00001.parquet"}
+    assert synced == [
+        # Nobody takes what is left of the old dataset for a whole one …
+        (INCOMPLETE_NAME, {INCOMPLETE_NAME, *old}),
+        ("train", {INCOMPLETE_NAME, *old}),
+        # … nor shards that a crash has emptied for what the manifest names.
+        ("part-00000.parquet", {INCOMPLETE_NAME, *new}),
+        ("part-00001.parquet", {INCOMPLETE_NAME, *new}),
+        (MANIFEST_NAME, {INCOMPLETE_NAME, MANIFEST_NAME, *new}),
+        ("train", {INCOMPLETE_NAME, MANIFEST_NAME, *new}),
+        ("train", {MANIFEST_NAME, *new}),
+    ]
 
 
 class Interrupted(Exception):

@@ -77,23 +77,42 @@ def find_splits(uri: str) -> dict[str, str]:
     """
     filesystem, root = dataset_filesystem(uri)
 
-    def directories() -> list[str]:
-        found = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
-        names = sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
-        marks = filesystem.get_file_info([f"{root}/{name}/{mark}" for name in names for mark in _MARKS])
-        written = {mark.path.split("/")[-2] for mark in marks if mark.type == fs.FileType.File}
-        return [name for name in names if name in written or name in _USUAL_SPLITS]
-
     try:
-        found = patiently(directories, root, uri)
+        marks = patiently(lambda: _marks(filesystem, root), root, uri)
     except NotADirectoryError:
         return {"": uri}
     except OSError as error:
         raise StorageError("data.listing", f"the dataset cannot be listed: {error}", location=uri) from error
+    found = [name for name in marks if marks[name] or name in _USUAL_SPLITS]
     if "train" not in found:
         return {"": uri}
     order = sorted(found, key=lambda name: (_USUAL_SPLITS.index(name) if name in _USUAL_SPLITS else 3, name))
     return {name: f"{uri.rstrip('/')}/{name}" for name in order}
+
+
+def written_splits(uri: str) -> dict[str, bool]:
+    """Names of the splits that Pliant has written below a dataset, and whether each is whole.
+
+    Raises:
+        StorageError: storage does not answer.
+    """
+    filesystem, root = dataset_filesystem(uri)
+    try:
+        marks = patiently(lambda: _marks(filesystem, root), root, uri)
+    except OSError as error:
+        raise StorageError("data.listing", f"the dataset cannot be listed: {error}", location=uri) from error
+    return {name: INCOMPLETE_NAME not in found for name, found in marks.items() if found}
+
+
+def _marks(filesystem: fs.FileSystem, root: str) -> dict[str, set[str]]:
+    """Every directory below a root by name, with those files of Pliant's own that it has."""
+    found = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
+    names = sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
+    marks: dict[str, set[str]] = {name: set() for name in names}
+    for info in filesystem.get_file_info([f"{root}/{name}/{mark}" for name in names for mark in _MARKS]):
+        if info.type == fs.FileType.File:
+            marks[info.path.split("/")[-2]].add(info.base_name)
+    return marks
 
 
 def partition_of(path: str) -> dict[str, str | None]:

@@ -11,9 +11,18 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pliant.data.filesystem import dataset_filesystem
-from pliant.data.listing import INCOMPLETE_NAME, MANIFEST_NAME
+from pliant.data.listing import INCOMPLETE_NAME, MANIFEST_NAME, written_splits
 from pliant.data.manifest import Manifest, build_manifest
-from pliant.data.shards import Comparison, Sink, make_directory, row_groups, storage_errors, write_shards
+from pliant.data.shards import (
+    Comparison,
+    Sink,
+    make_directory,
+    make_durable,
+    remove_empty_directory,
+    row_groups,
+    storage_errors,
+    write_shards,
+)
 from pliant.errors import UsageError, UserCodeError
 
 if TYPE_CHECKING:
@@ -32,8 +41,9 @@ def write_dataset(splits: Iterable[Split], out: str, *, overwrite: bool = False)
     Args:
         splits: the splits, each a stream of record batches; consumed one after the other.
         out: a directory or URI.
-        overwrite: replace what splits of these names hold. Without it, an existing split must hold exactly the
-            bytes that would be written; it is compared, not touched.
+        overwrite: replace the dataset: what splits of these names hold, and take away the splits that Pliant wrote
+            before and are not written now. Without it, an existing split must hold exactly the bytes that would be
+            written; it is compared, not touched.
 
     Returns:
         The manifest of each split by name.
@@ -52,13 +62,19 @@ def write_dataset(splits: Iterable[Split], out: str, *, overwrite: bool = False)
         targets[split.name] = target
     if not targets:
         raise UserCodeError("data.no-splits", "the pipeline prepares no split")
-    return finish(targets)
+    return finish(targets, out, overwrite=overwrite)
 
 
-def finish(targets: dict[str, DatasetTarget]) -> dict[str, Manifest]:
-    """Puts all manifests, then takes all marks away: no split is readable before the last one is whole."""
+def finish(targets: dict[str, DatasetTarget], out: str, *, overwrite: bool) -> dict[str, Manifest]:
+    """Puts all manifests, then takes all marks away: no split is readable before the last one is whole.
+
+    In between go the splits that are not written anew: when overwriting all of Pliant's, else what was left unfinished.
+    """
     for target in targets.values():
         target.seal()
+    for name, whole in written_splits(out).items():
+        if name not in targets and (overwrite or not whole):
+            DatasetTarget(f"{out.rstrip('/')}/{name}", overwrite=True).remove()
     return {name: target.release() for name, target in targets.items()}
 
 
@@ -112,14 +128,23 @@ class DatasetTarget:
         """Puts the manifest beside the shards, which are still marked as unfinished."""
         if not self._compares:
             manifest = build_manifest(self.uri, unfinished=True)
+            for file in manifest.files:
+                self._make_durable(file.path)
             self._put(MANIFEST_NAME, replace(manifest, root="").to_bytes())
 
     def release(self) -> Manifest:
         """Takes the mark away, and returns the manifest."""
         if not self._compares:
-            with storage_errors(self.uri):
-                self._filesystem.delete_file(f"{self._root}/{INCOMPLETE_NAME}")
+            self._delete(INCOMPLETE_NAME)
+            self._make_durable()
         return build_manifest(self.uri)
+
+    def remove(self) -> None:
+        """Takes the dataset away, instead of writing it; files that are not Pliant's stay."""
+        self._clear()
+        self._delete(INCOMPLETE_NAME)
+        with storage_errors(self.uri):
+            remove_empty_directory(self._filesystem, self._root)
 
     def _clear(self) -> None:
         """Marks the directory as unfinished, then takes away the manifest and shards that Pliant wrote before."""
@@ -127,9 +152,7 @@ class DatasetTarget:
             make_directory(self._filesystem, self._root)
         self._put(INCOMPLETE_NAME, b"")
         for name in (MANIFEST_NAME, *self._old):
-            with storage_errors(f"{self.uri}/{name}"):
-                if self._filesystem.get_file_info(f"{self._root}/{name}").type != fs.FileType.NotFound:
-                    self._filesystem.delete_file(f"{self._root}/{name}")
+            self._delete(name)
 
     def _create(self, name: str) -> Sink:
         return self._filesystem.open_output_stream(f"{self._root}/{name}")
@@ -151,3 +174,15 @@ class DatasetTarget:
     def _put(self, name: str, data: bytes) -> None:
         with storage_errors(f"{self.uri}/{name}"), self._filesystem.open_output_stream(f"{self._root}/{name}") as sink:
             sink.write(data)
+        self._make_durable(name)
+        self._make_durable()
+
+    def _delete(self, name: str) -> None:
+        with storage_errors(f"{self.uri}/{name}"):
+            if self._filesystem.get_file_info(f"{self._root}/{name}").type != fs.FileType.NotFound:
+                self._filesystem.delete_file(f"{self._root}/{name}")
+
+    def _make_durable(self, name: str = "") -> None:
+        """A file of the directory, or its list of names. What is written next may then say that it is there."""
+        with storage_errors(f"{self.uri}/{name}".rstrip("/")):
+            make_durable(self._filesystem, f"{self._root}/{name}")

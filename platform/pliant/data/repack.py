@@ -81,7 +81,7 @@ def repack(
             groups = row_groups(_shuffled(files, seed), schema, rows, rows * FILE_GROUPS)
             target.write(groups, schema)
         targets[name] = target
-    return finish(targets)
+    return finish(targets, out, overwrite=overwrite)
 
 
 def _divide(manifest: Manifest, files: list[Path], seed: int, piece_bytes: int) -> None:

@@ -12,6 +12,7 @@ from pyarrow import fs
 
 from pliant.data.schemas import canonical_columns, drift
 from pliant.errors import StorageError, UserCodeError
+from pliant.storage.local import make_folders, sync_path
 
 SHUFFLED_KEY = b"pliant.shuffled"
 """Stands, with the seed, in the metadata of shards whose rows were shuffled over the whole dataset."""
@@ -130,8 +131,24 @@ def storage_errors(location: str) -> Iterator[None]:
 
 def make_directory(filesystem: fs.FileSystem, path: str) -> None:
     """Makes a directory where the storage has any; object stores have none."""
-    if not isinstance(filesystem, (fs.S3FileSystem, fs.GcsFileSystem)):
+    if isinstance(filesystem, fs.LocalFileSystem):
+        make_folders(path)
+    elif not isinstance(filesystem, (fs.S3FileSystem, fs.GcsFileSystem)):
         filesystem.create_dir(path, recursive=True)
+
+
+def remove_empty_directory(filesystem: fs.FileSystem, path: str) -> None:
+    """Removes a directory that holds nothing; in object stores pyarrow leaves a marker where the last object was."""
+    exists = filesystem.get_file_info(path).type == fs.FileType.Directory
+    if exists and not filesystem.get_file_info(fs.FileSelector(path)):
+        filesystem.delete_dir(path)
+        make_durable(filesystem, path.rpartition("/")[0])
+
+
+def make_durable(filesystem: fs.FileSystem, path: str) -> None:
+    """Returns when a file, or the names in a directory, survive a crash of the machine; object stores do no less."""
+    if isinstance(filesystem, fs.LocalFileSystem):
+        sync_path(path)
 
 
 def _writer(sink: Sink, schema: pa.Schema) -> pq.ParquetWriter:

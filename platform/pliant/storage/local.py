@@ -111,7 +111,7 @@ class LocalWriter:
         try:
             self._file = self._open()
         except FileNotFoundError:
-            _make_folders(self._folder)
+            make_folders(self._folder)
             self._file = self._open()
         self.closed = False
 
@@ -134,7 +134,7 @@ class LocalWriter:
                 os.fsync(self._file.fileno())
                 self._file.close()
                 self._publish()
-                _sync_folder(self._folder)
+                sync_path(self._folder)
         finally:
             self._discard()
 
@@ -211,8 +211,8 @@ def _files(folder: str, prefix: str) -> Iterator[ObjectInfo]:
                     yield ObjectInfo(name, stat.st_size, stat.st_mtime)
 
 
-def _make_folders(folder: str) -> None:
-    """Creates a folder and its parents, each of them durable."""
+def make_folders(folder: str) -> None:
+    """Creates a folder and its parents where they are missing, each of them durable. Raises OSError."""
     missing = []
     while not os.path.isdir(folder) and folder != os.path.dirname(folder):
         missing.append(folder)
@@ -220,11 +220,12 @@ def _make_folders(folder: str) -> None:
     for path in reversed(missing):
         with suppress(FileExistsError):
             Path(path).mkdir()
-        _sync_folder(os.path.dirname(path))
+        sync_path(os.path.dirname(path))
 
 
-def _sync_folder(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def sync_path(path: str) -> None:
+    """Makes what a file holds, or the names in a folder, survive a crash of the machine. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     except OSError as error:
