@@ -24,8 +24,11 @@ def s3_server() -> Iterator[S3Server]:
 
 
 @pytest.fixture(scope="session")
-def ray_cluster() -> Iterator[None]:
-    """One local Ray for the session, joined to no other on this machine, with a directory of its own."""
+def ray_cluster(s3_server: S3Server) -> Iterator[None]:
+    """One local Ray for the session, joined to no other on this machine, with a directory of its own.
+
+    Its processes keep the environment in which it starts, and so know the session's object storage.
+    """
     import ray
 
     # Not pytest's own: the paths of Ray's sockets must stay short.

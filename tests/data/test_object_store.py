@@ -14,6 +14,7 @@ from pliant.data.filesystem import dataset_filesystem
 from pliant.data.inspect import inspect_dataset
 from pliant.data.manifest import load_or_build_manifest
 from pliant.data.patience import patiently
+from pliant.data.plan import Share
 from pliant.data.prepare import write_dataset
 from pliant.data.repack import repack
 from pliant.data.settings import ReadSettings
@@ -21,6 +22,7 @@ from pliant.data.verify import verify_dataset
 from pliant.errors import ConfigError, DamageError, StorageError
 from pliant.train.protocols import Split
 from tests.data.shardkit import table
+from tests.data.streams import open_at, settings
 from tests.s3 import S3Server
 
 QUICK = ReadSettings(retries=3, backoff=1e-3)
@@ -47,6 +49,19 @@ def test_prepare_verify_inspect_and_repack(s3_server: S3Server) -> None:
         sink.write(data)
     with pytest.raises(DamageError, match=r"train/part-00001\.parquet: row group 0"):
         verify_dataset(f"{uri}/in")
+
+
+@pytest.mark.ray
+def test_both_readers_give_the_same_rows(ray_cluster: None, s3_server: S3Server) -> None:
+    manifest = write_dataset(splits(), s3_server.uri(uuid.uuid4().hex))["train"]
+    shares = [Share(epoch, lane, *span) for epoch in range(2) for span in ((0, 1), (1, 200)) for lane in range(2)]
+    tables = []
+    for reader in ("local", "ray"):
+        with open_at(manifest, settings(manifest), lanes=2, reader=reader, row_ids=True, limit_epochs=2) as stream:
+            tables.append([stream.take(share) for share in shares])
+    assert tables[0] == tables[1]
+    for epoch in (tables[1][:4], tables[1][4:]):
+        assert sorted(pa.concat_tables(epoch)["id"].to_pylist()) == list(range(400))
 
 
 def test_a_missing_dataset(s3_server: S3Server) -> None:
