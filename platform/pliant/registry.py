@@ -1,7 +1,8 @@
 """Finds pipelines by name, path or module, and loads their parts.
 
     pipelines/lm.py            attribute ``pipeline``: the class (imports torch)
-    pipelines/lm_settings.py   attribute ``ModelSettings``: its model section (pydantic only); may be missing
+    pipelines/lm_settings.py   attribute ``ModelSettings``: its model section (pydantic only); it may stand in lm.py
+                               too, which has to be imported then to check settings, or be missing
     pipelines/lm.yaml          its configuration; may be missing
 
 A name is looked up in ``pipelines/`` of the working directory, then in the one that lies beside Pliant's source root.
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pliant.config.suggest import closest
 from pliant.errors import ConfigError, UserCodeError
+from pliant.sources import own_sources
 from pliant.train.settings import ModelGuards
 
 if TYPE_CHECKING:
@@ -62,15 +64,20 @@ class PipelineRef:
         return self.file.with_suffix(".yaml")
 
     def model_settings(self) -> type[ModelGuards]:
-        """The model section's class; ``ModelGuards`` itself for a pipeline without settings. Imports no torch.
+        """The model section's class; ``ModelGuards`` itself for a pipeline without settings.
+
+        Imports the settings file alone where there is one, and the pipeline's own file where there is none.
 
         Raises:
             UserCodeError: the file cannot be imported, or holds no ``ModelSettings``.
         """
-        if not self.settings_file.exists():
+        if self.settings_file.exists():
+            module = self._import(f"{self.module}_settings", self.settings_file)
+            return _member(module, "ModelSettings", ModelGuards, self.settings_file)
+        module = self._import(self.module, self.file)
+        if not hasattr(module, "ModelSettings"):
             return ModelGuards
-        module = self._import(f"{self.module}_settings", self.settings_file)
-        return _member(module, "ModelSettings", ModelGuards, self.settings_file)
+        return _member(module, "ModelSettings", ModelGuards, self.file)
 
     def load(self) -> type[Pipeline[Any]]:
         """The pipeline's class.
@@ -87,11 +94,20 @@ class PipelineRef:
     def code_digest(self) -> str:
         """blake2b, 32 hex digits, over names and contents of the pipeline's Python files."""
         digest = blake2b(digest_size=16)
-        for file in (self.file, self.settings_file):
-            if file.exists():
-                content = file.read_bytes()
-                digest.update(f"{file.name}\0{len(content)}\0".encode() + content)
+        for name, file in self.sources().items():
+            content = file.read_bytes()
+            digest.update(f"{name}\0{len(content)}\0".encode() + content)
         return digest.hexdigest()
+
+    def sources(self) -> dict[str, Path]:
+        """The Python files it consists of, by path relative to its folder: its own, its settings, and what they import
+        from there."""
+        return own_sources(self.file, self._root, self.settings_file)
+
+    @property
+    def _root(self) -> Path:
+        """The folder that its imports start from."""
+        return self.file.parents[self.module.count(".")]
 
     def _import(self, name: str, file: Path) -> ModuleType:
         loaded = sys.modules.get(name)
@@ -106,7 +122,7 @@ class PipelineRef:
                     hint="rename the file",
                     location=str(file),
                 )
-        _make_importable(file.parents[name.count(".")])
+        _make_importable(self._root)
         spec = importlib.util.spec_from_file_location(name, file)
         if spec is None or spec.loader is None:
             raise ConfigError("pipeline.file", "is not a Python file", location=str(file))

@@ -10,7 +10,8 @@ from pydantic import BeforeValidator
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BYTES |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_QUANTITY = re.compile(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*")
+_NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?"
+_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([A-Za-z]*)\s*")
 
 
 def _parse(value: Any, factors: dict[str, Any], plain: str, kind: str) -> Any:
@@ -33,6 +34,12 @@ def parse_bytes(value: Any) -> Any:
     parsed = _parse(value, _BYTES, "B", "size")
     return int(parsed) if isinstance(parsed, float) else parsed
 
+
+PATTERNS = {
+    parse: rf"^\s*(?:{_NUMBER})\s*(?:{'|'.join(factors)})?\s*$"
+    for parse, factors in ((parse_seconds, _SECONDS), (parse_bytes, _BYTES))
+}
+"""What texts each of them takes, as a regular expression that editors know too."""
 
 Seconds = Annotated[float, BeforeValidator(parse_seconds)]
 """A duration in seconds, written ``30s``, ``10min``, ``2h`` or as a number of seconds."""

@@ -111,7 +111,34 @@ def test_by_module_and_attribute(tmp_path: Path) -> None:
 
 def test_a_pipeline_without_settings_has_the_guards_alone(toy: Path) -> None:
     (toy / "toy_settings.py").unlink()
+    (toy / "toy.py").write_text("from pliant.train.protocols import Pipeline\n\nclass pipeline(Pipeline):\n    pass\n")
     assert find_pipeline("toy", cwd=toy.parent).model_settings() is ModelGuards
+
+
+def test_settings_may_stand_in_the_pipelines_own_file(toy: Path) -> None:
+    (toy / "toy_settings.py").unlink()
+    (toy / "toy.py").write_text(SETTINGS + PIPELINE.partition("\n")[2])
+    ref = find_pipeline("toy", cwd=toy.parent)
+    assert ref.model_settings()().width == 4  # type: ignore[attr-defined]
+    assert ref.load().settings_class is ref.model_settings()  # type: ignore[attr-defined]
+    (toy / "toy.py").write_text("ModelSettings = 5\n")
+    sys.modules.pop(ref.module)
+    assert refused("toy", toy.parent).message == "ModelSettings is 5; needed: a subclass of ModelGuards"
+
+
+def test_the_files_are_those_that_it_imports_from_its_folder(toy: Path) -> None:
+    (toy / "toy.py").write_text("import os\nimport pipelines.direct\nfrom pipelines import named, toy_settings\n")
+    (toy / "direct.py").write_text("def later():\n    from .inner.deep import x\n    from . import (also)\n")
+    (toy / "named.py").write_text("import pipelines.toy\nnot python\n")
+    (toy / "also.py").write_text("from .. import outside\n")
+    (toy / "inner").mkdir()
+    for name in ("inner/__init__.py", "inner/deep.py", "unused.py", "../outside.py"):
+        (toy / name).write_text("")
+    sources = find_pipeline("toy", cwd=toy.parent).sources()
+    assert list(sources) == [
+        "also.py", "direct.py", "inner/__init__.py", "inner/deep.py", "named.py", "toy.py", "toy_settings.py",
+    ]  # fmt: skip
+    assert sources["inner/deep.py"] == toy / "inner" / "deep.py"
 
 
 def test_a_reference_is_picklable_and_loads_elsewhere(toy: Path) -> None:

@@ -44,19 +44,19 @@ def _lines(config: BaseModel, prefix: str, origins: Mapping[str, str]) -> Iterat
             yield f"{indent}{key}:"
             yield from _lines(value, f"{prefix}{key}.", origins)
         else:
-            line = f"{indent}{key}: {_value(value)}"
+            line = f"{indent}{key}: {value_text(value)}"
             origin = origins.get(f"{prefix}{key}")
             yield f"{line}  # {origin}" if origin else line
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
     """One value in flow style."""
     if isinstance(value, BaseModel):  # a section without settings, or a model inside a list
         value = value.model_dump(by_alias=True)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_text(str(k))}: {_value(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{_text(str(k))}: {value_text(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_value, value)) + "]"
+        return "[" + ", ".join(map(value_text, value)) + "]"
     if isinstance(value, float) and not math.isfinite(value):
         return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
     if value is None or isinstance(value, (bool, int, float)):

@@ -21,6 +21,11 @@ Keys = tuple[str, ...]
 M = TypeVar("M", bound=BaseModel)
 
 _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Any: "anything"}
+_ON_RESUME = {
+    "free": "a resume may change it",
+    "curve": "a resume may change it, and the curve with it; the change is recorded",
+    "frozen": "frozen for the life of a run",
+}
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below", "multiple_of": "a multiple of"}
 _BOUNDS |= {"min_length": "of length at least", "max_length": "of length at most"}
 _QUANTITIES = {units.parse_seconds: "a duration (30s, 10min, 2h)", units.parse_bytes: "a size (64MiB, 2GB)"}
@@ -60,6 +65,16 @@ class Leaf:
     def default(self) -> Any:
         """Its default; ``PydanticUndefined`` for a required setting."""
         return self.field.get_default(call_default_factory=True, validated_data={})
+
+    @property
+    def effect(self) -> str:
+        """With what other settings it has an effect, in words; empty where it always has."""
+        return f"has an effect only with {' and '.join(map(str, self.only_with))}" if self.only_with else ""
+
+    @property
+    def resume(self) -> str:
+        """What a resume may do with it, in words."""
+        return _ON_RESUME[self.on_resume]
 
     def describe(self) -> str:
         """What is allowed, with the default: ``a number above 0, default 0.001``."""
@@ -166,6 +181,11 @@ def takes_booleans(annotation: Any) -> bool:
     if origin is Annotated:
         return takes_booleans(arguments[0])
     return _is_union(annotation) and any(map(takes_booleans, arguments))
+
+
+def quantity_pattern(field: FieldInfo) -> str | None:
+    """What a duration or a size looks like as text; None for other settings."""
+    return next((units.PATTERNS[mark.func] for mark in field.metadata if _is_quantity(mark)), None)
 
 
 def takes_none(annotation: Any) -> bool:
