@@ -11,10 +11,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pliant.errors import UsageError
+from pliant.checkpoint.manifest import CheckpointManifest
+from pliant.checkpoint.verify import read_manifest
+from pliant.errors import DamageError, UsageError
+from pliant.storage.layout import CheckpointRef
 from pliant.storage.logs import read_log
 from pliant.storage.record import RunRecord
 from pliant.storage.settings import StorageSettings
@@ -159,6 +163,7 @@ class Run:
         else:
             state = "done" if stop["reason"] == "done" else f"stopped ({stop['reason']})"
         usable = view.checkpoints()
+        best = _best(self.store, usable)
         return {
             "run": record.identity["name"],
             "state": state,
@@ -166,6 +171,7 @@ class Run:
             "loss": last.get("loss"),
             "evaluation": {k: v for k, v in evaluation.items() if k not in ("time", "seconds", "attempt")},
             "checkpoint": usable[0].step if usable else None,
+            "best": {"step": best.step, **best.metrics} if best else None,
             "checkpoints": [ref.name for ref in usable],
             "workers": last.get("world_size"),
             "attempts": len(drivers),
@@ -174,6 +180,16 @@ class Run:
             "pipeline": record.identity["pipeline"],
             "uri": self.store.uri,
         }
+
+
+def _best(store: Store, newest_first: Sequence[CheckpointRef]) -> CheckpointManifest | None:
+    """The checkpoint that measured the best value of the run so far; None when there is none or it was not kept."""
+    manifests: list[CheckpointManifest] = []
+    for ref in newest_first:
+        with suppress(DamageError):  # damaged, or removed at this moment
+            manifests.append(read_manifest(store, ref))
+    best = manifests[0].state.get("best") if manifests else None
+    return next((m for m in manifests if best is not None and best in m.metrics.values()), None)
 
 
 def runs_in(storage: str, settings: StorageSettings | None = None) -> list[Run]:

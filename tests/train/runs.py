@@ -64,10 +64,10 @@ class Run:
     name: str
 
     @staticmethod
-    def begin(storage: str, dataset: str, *settings: str, name: str = "run") -> Run:
+    def begin(storage: str, dataset: str, *settings: str, name: str = "run", pipeline: str = PIPELINE) -> Run:
         given = [*SETTINGS, f"data.path={dataset}", f"run.storage={storage}", *settings]
         overrides = list({text.partition("=")[0]: text for text in given}.values())
-        launch = driver.new_run(PIPELINE, overrides, name=name, in_process=False)
+        launch = driver.new_run(pipeline, overrides, name=name, in_process=False)
         run = Run(launch.record.store, name)
         run._launch = launch
         return run

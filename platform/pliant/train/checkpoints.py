@@ -81,14 +81,13 @@ class Checkpoints:
         self._report()
         self._step_ended = time.monotonic()
         every = self._settings.every_steps
-        best = state.evaluated == state.step and state.best is not None and state.best != self._saved_best
+        best = state.measured is not None and state.best != self._saved_best
         regular = every is not None and state.step % every == 0
         return bool(wishes) or regular or (best and self._settings.keep_best > 0)
 
     def save(self, state: TrainState) -> None:
         """Copies the state to host memory and returns; the rest happens in the background."""
         logs = {name: LogPosition(self._attempt, self._observer.logs[name].seq) for name in STEP_LOGS}
-        evaluated = state.evaluated == state.step and state.best is not None
         self._writer.save(
             step=state.step,
             state=model_and_optimizer_state(self._model, self._optimizer),
@@ -99,7 +98,7 @@ class Checkpoints:
                 config_digest=self._config_digest,
                 code_version=self._code_version,
                 logs=logs,
-                metrics={self._main_metric: float(state.best)} if evaluated and state.best is not None else {},
+                metrics={} if state.measured is None else {self._main_metric: state.measured},
             ),
             before_commit=self._observer.flush,
             on_commit=lambda result: self._prune(),

@@ -47,9 +47,9 @@ class Evaluation:
             return state
         started = time.perf_counter()
         values = self._measure()
-        value = values[self._main]
-        improved = math.isfinite(value) and (state.best is None or self._better(value, state.best))
-        state = state.advance(evaluated=state.step, best=value if improved else state.best)
+        value = values[self._main] if math.isfinite(values[self._main]) else None
+        improved = value is not None and (state.best is None or self._better(value, state.best))
+        state = state.advance(evaluated=state.step, metric=value, best=value if improved else state.best)
         self._observer.evaluation(state, values, seconds=time.perf_counter() - started)
         return state
 

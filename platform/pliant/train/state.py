@@ -8,7 +8,7 @@ from typing import Any
 from pliant.data.plan import DataState
 from pliant.errors import DamageError
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class TrainState:
         loss_scale: scale and steps since the last overflow, for float16.
         best: best value so far of the pipeline's main metric, None before the first evaluation.
         evaluated: step of the last evaluation, 0 before the first.
+        metric: value of the main metric in that evaluation; None where it was not finite.
     """
 
     step: int
@@ -30,7 +31,13 @@ class TrainState:
     loss_scale: tuple[float, int] = (65536.0, 0)
     best: float | None = None
     evaluated: int = 0
+    metric: float | None = None
     version: int = field(default=STATE_VERSION)
+
+    @property
+    def measured(self) -> float | None:
+        """The main metric of an evaluation after this very step."""
+        return self.metric if self.evaluated == self.step else None
 
     def advance(self, **changes: Any) -> TrainState:
         return replace(self, **changes)
