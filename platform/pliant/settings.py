@@ -10,6 +10,7 @@ from pliant.checkpoint.settings import CheckpointSettings
 from pliant.config.base import Settings, setting
 from pliant.data.settings import DataSettings
 from pliant.storage.settings import RunSettings
+from pliant.track.settings import TrackingSettings
 from pliant.train.settings import (
     ClusterSettings,
     ElasticSettings,
@@ -36,6 +37,7 @@ class RunConfig(Settings):
     checkpoint: CheckpointSettings = setting(CheckpointSettings(), on_resume="free")
     elastic: ElasticSettings = setting(ElasticSettings(), on_resume="free")
     cluster: ClusterSettings = setting(ClusterSettings(), on_resume="free")
+    tracking: TrackingSettings = setting(TrackingSettings(), on_resume="free")
 
 
 @cache

@@ -47,6 +47,7 @@ SETTINGS = [
     "schedule.warmup=3",
     "optim.weight_decay=0.1",
     "run.store.segment_every=0.2",
+    "tracking.kind=none",
 ]
 
 

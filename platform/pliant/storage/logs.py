@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -28,8 +28,28 @@ def read_log(store: Store, view: View, name: str) -> Iterator[dict[str, Any]]:
         _entries(store, view, name, attempt, segments) for attempt, segments in _segments(store, view, name).items()
     ]
     if name not in _TIMED:
-        return (entry for part in parts for _, entry in part)
-    return (entry for _, entry in heapq.merge(*parts, key=lambda item: item[0]))
+        return (entry for part in parts for _, _, entry in part)
+    return (entry for _, _, entry in heapq.merge(*parts, key=lambda item: item[0]))
+
+
+def read_log_after(
+    store: Store, view: View, name: str, positions: Mapping[int, int]
+) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Attempt, sequence number and entry of what counts and comes after what was read before, attempt by attempt.
+
+    Args:
+        positions: by attempt, the last sequence number that was read.
+
+    Raises:
+        DamageError: as ``read_log``.
+    """
+    for attempt, segments in _segments(store, view, name).items():
+        seen = positions.get(attempt, 0)
+        passed = max(sum(segment.first <= seen + 1 for segment in segments) - 1, 0)
+        before = segments[passed].first - 1 if passed else 0
+        for _, seq, entry in _entries(store, view, name, attempt, segments[passed:], before):
+            if seq > seen:
+                yield attempt, seq, entry
 
 
 def last_accepted(store: Store, view: View) -> dict[str, dict[int, int]]:
@@ -59,11 +79,15 @@ def _segments(store: Store, view: View, name: str) -> dict[int, list[Segment]]:
 
 
 def _entries(
-    store: Store, view: View, name: str, attempt: int, segments: list[Segment]
-) -> Iterator[tuple[float, dict[str, Any]]]:
-    """(time, entry) of one attempt. Times never fall, so that merging keeps the attempt's own order."""
+    store: Store, view: View, name: str, attempt: int, segments: list[Segment], before: int = 0
+) -> Iterator[tuple[float, int, dict[str, Any]]]:
+    """(time, seq, entry) of one attempt. Times never fall, so that merging keeps the attempt's own order.
+
+    Args:
+        before: sequence number of the last entry before the segments.
+    """
     limit = view.accepts_log(name, attempt)
-    seq, time = 0, 0.0
+    seq, time = before, 0.0
     for segment, data in _fetch(store, segments):
         if segment.first != seq + 1:
             raise damaged(
@@ -75,7 +99,7 @@ def _entries(
             seq += 1
             entry = _parse(store, segment, line)
             time = max(time, float(entry.get("time", 0.0)))
-            yield time, {**entry, "attempt": attempt}
+            yield time, seq, {**entry, "attempt": attempt}
     if limit is not None and seq < limit:
         where = f"{store.uri}/{LOGS}/{name}"
         raise damaged(where, f"attempt {attempt} should have {limit} entries here, and has {seq}")

@@ -6,6 +6,7 @@ resume     read record, owner gone? ─► compare settings ─┴► claim ─�
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -45,6 +46,10 @@ from pliant.storage.layout import attempt_key, encode
 from pliant.storage.record import RunRecord
 from pliant.storage.segments import LogWriter
 from pliant.storage.store import Store
+from pliant.track.background import start_tracking
+from pliant.track.provenance import record_provenance
+from pliant.track.settings import settle_uri
+from pliant.track.system import SystemLog
 from pliant.train.plan import DATA_MANIFESTS, Datasets, RunPlan, choose_workers, find_datasets, make_plan
 
 CONFIG_OBJECT = "config.yaml"
@@ -111,7 +116,7 @@ def new_run(pipeline: str, overrides: Overrides, *, name: str | None, in_process
     """
     ref = find_pipeline(pipeline)
     config, origins = load_config(ref, overrides)
-    config = _absolute(config)
+    config = _absolute(config, origins)
     datasets = find_datasets(config)
     plan = _plan(config, ref, datasets, in_process=in_process)
     name = name or f"{ref.name}-{time.strftime('%m%d-%H%M%S')}"
@@ -174,7 +179,7 @@ def resumed_run(
     text, origin = recorded_config(record)
     old, _ = load_config_text(ref, text, source=origin)
     config, origins = load_config_text(ref, text, overrides, source=origin)
-    config = _absolute(config)
+    config = _absolute(config, origins)
     changes = compare_for_resume(old, config)
     changes.refuse_frozen()
     datasets = find_datasets(config)
@@ -211,25 +216,31 @@ def drive(launch: Launch, console: Console) -> Ending:
     attempt = launch.record.claim_driver()
     attempt.write(CONFIG_OBJECT, config_to_yaml(launch.config, launch.origins).encode())
     attempt.write(ORIGINS_OBJECT, encode(dict(launch.origins)))
+    record_provenance(attempt, launch.ref.file, launch.ref.code_digest)
     console.start(_start_lines(launch))
+    tracking = start_tracking(launch.record, launch.ref, launch.config, console.event)
+    system = SystemLog(launch.record.store, attempt, float(launch.record.identity["created"]))
     events = LogWriter(launch.record.store, attempt, "events", every_s=launch.config.run.store.segment_every)
     for change in launch.changes.curve if launch.changes else ():
         events.append({"kind": "setting", "text": f"changed {change}", "time": time.time()})
     with attempt.heartbeat():
-        ending = (_drive_here if launch.in_process else _drive_ray)(launch, attempt, console)
+        ending = (_drive_here if launch.in_process else _drive_ray)(launch, attempt, console, system)
         events.append({"kind": "end", "text": ending.reason, "step": ending.step, "time": time.time()})
+        system.close()
         _quietly(events.close)
         _quietly(lambda: attempt.stop(ending.reason, str(ending.error or "")))
+    settings = launch.config.tracking
+    tracking.finish(settings.stop_within if ending.reason == "signal" else settings.finish_within)
     return ending
 
 
-def _drive_here(launch: Launch, attempt: Attempt, console: Console) -> Ending:
+def _drive_here(launch: Launch, attempt: Attempt, console: Console, system: SystemLog) -> Ending:
     """In this process, on the main thread: debuggers work, and no Ray is started."""
     from pliant.train.parallel import single_process_group
     from pliant.train.work import work
 
     board = Board()
-    with Display(board.drain, console) as display, _signals(board.request, console) as caught:
+    with Display(system.tap(board.drain), console) as display, _signals(board.request, console) as caught:
         error = None
         try:
             with single_process_group():
@@ -239,7 +250,7 @@ def _drive_here(launch: Launch, attempt: Attempt, console: Console) -> Ending:
     return _ending(launch, display, error, caught)
 
 
-def _drive_ray(launch: Launch, attempt: Attempt, console: Console) -> Ending:
+def _drive_ray(launch: Launch, attempt: Attempt, console: Console, system: SystemLog) -> Ending:
     from pliant.train.worker import RemoteBoard, available_workers, cluster, in_thread, run_group, too_small
 
     config, workers = launch.config, launch.plan.workers
@@ -255,7 +266,7 @@ def _drive_ray(launch: Launch, attempt: Attempt, console: Console) -> Ending:
                 "limit", EXIT_UNSCHEDULABLE, launch.record.store.uri, 0, launch.plan.steps, too_small(config, fitting)
             )
         board = RemoteBoard.start()
-        with Display(board.drain, console) as display, _signals(board.request, console) as caught:
+        with Display(system.tap(board.drain), console) as display, _signals(board.request, console) as caught:
             thread, box = in_thread(run_group, config, _spec(launch, attempt), workers=workers, board=board)
             while thread.is_alive():
                 thread.join(0.2)  # short, so that signals are seen
@@ -332,8 +343,8 @@ def _plan(config: RunConfig, ref: PipelineRef, datasets: Datasets, *, in_process
     return make_plan(config, datasets, tuple(columns) if columns else None, workers=workers)
 
 
-def _absolute(config: RunConfig) -> RunConfig:
-    """Paths as every worker and every later resume can use them, whatever its working directory."""
+def _absolute(config: RunConfig, origins: dict[str, str]) -> RunConfig:
+    """Paths as every worker and every later resume can use them, whatever its working directory and environment."""
 
     def absolute(path: str) -> str:
         return path if "://" in path else str(Path(path).expanduser().absolute())
@@ -345,7 +356,12 @@ def _absolute(config: RunConfig) -> RunConfig:
         }
     )
     run = config.run.model_copy(update={"storage": absolute(config.run.storage)})
-    return config.model_copy(update={"data": data, "run": run})
+    tracking = config.tracking
+    if tracking.kind != "none":
+        uri, origin = settle_uri(tracking, run.storage, os.environ)
+        tracking = tracking.model_copy(update={"uri": uri})
+        origins.update({"tracking.uri": origin} if origin else {})
+    return config.model_copy(update={"data": data, "run": run, "tracking": tracking})
 
 
 def _same_data(store: Store, record: RunRecord, datasets: Datasets) -> None:

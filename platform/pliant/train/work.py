@@ -27,6 +27,7 @@ from pliant.observe.board import BoardReporter, Note, NullReporter, Reporter
 from pliant.registry import PipelineRef
 from pliant.settings import RunConfig, run_config_for
 from pliant.storage.store import Store
+from pliant.track.system import NodeSampler
 from pliant.train.checkpoints import Checkpoints
 from pliant.train.evaluate import evaluate
 from pliant.train.evaluation import Evaluation
@@ -101,10 +102,13 @@ def work(
     reporter = BoardReporter(exchange) if workers.rank == 0 else NullReporter()
     store = Store(spec.run_uri, config.run.store, on_wait=_say_waiting(reporter))
     member = join_run(store, workers, driver=spec.driver, reporter=reporter)
+    tracking = config.tracking
+    sampling = tracking.system_every if tracking.kind != "none" and local_rank == 0 else None
     try:
         job = _assemble(spec, config, store, workers, member, conditions(config.train, device, threads), open_train)
         try:
-            state, done = train(job)
+            with NodeSampler(exchange, sampling):
+                state, done = train(job)
         finally:
             job.feed.close()
         member.end("done" if done else "signal", state)

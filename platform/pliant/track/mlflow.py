@@ -1,0 +1,249 @@
+"""The run in MLflow. The only file that imports it, which takes seconds: import this one late, in a thread.
+
+The client's calls name the run; the fluent API, with its active run and its MLFLOW_RUN_ID, is not used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pliant.track.settings import home, sqlite_file
+from pliant.track.tracker import Card, DatasetCard, Point, Status, TrainedModel
+
+for _name, _value in {
+    # Without these a server that is away would be waited for for minutes, call by call.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}.items():
+    os.environ.setdefault(_name, _value)
+
+import mlflow.pytorch  # noqa: E402
+from mlflow import MlflowClient  # noqa: E402
+from mlflow.entities import (  # noqa: E402
+    Dataset,
+    DatasetInput,
+    InputTag,
+    LoggedModelOutput,
+    Metric,
+    Param,
+    RunTag,
+)
+from mlflow.exceptions import MlflowException  # noqa: E402
+from mlflow.models import Model, infer_signature  # noqa: E402
+
+RUN_TAG = "pliant.run_id"
+_ITEMS_PER_CALL = 100
+_MODEL = "model"
+_SOURCES = {"s3": "s3", "gs": "gs", "az": "wasbs"}
+_ours = threading.local()
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+class _NotOurs(logging.Filter):
+    """Keeps MLflow's own lines off the screen while Pliant calls it; a user's own calls keep theirs."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not getattr(_ours, "calling", False)
+
+
+def _quiet(call: C) -> C:
+    @wraps(call)
+    def quiet(*args: Any, **kwargs: Any) -> Any:
+        _ours.calling = True
+        try:
+            return call(*args, **kwargs)
+        finally:
+            _ours.calling = False
+
+    return quiet  # type: ignore[return-value]
+
+
+class MlflowTracker:
+    """A run in an MLflow store.
+
+    Args:
+        uri: of the store.
+        storage: ``run.storage``; artifacts of a store that has no place of its own for them lie there when it is local.
+    """
+
+    @_quiet
+    def __init__(self, uri: str, storage: str) -> None:
+        for logger in (logging.getLogger("mlflow"), logging.getLogger("alembic")):
+            for handler in logger.handlers:
+                if not any(isinstance(f, _NotOurs) for f in handler.filters):
+                    handler.addFilter(_NotOurs())
+        self._uri, self._storage, self._run_id = uri, storage, ""
+        with _one_at_a_time(sqlite_file(uri)):
+            self._client = MlflowClient(tracking_uri=uri)
+            if sqlite_file(uri) is not None:
+                self._client.search_experiments(max_results=1)  # makes the tables of a new database
+
+    @_quiet
+    def find(self, card: Card) -> str | None:
+        experiment = self._client.get_experiment_by_name(card.experiment)
+        if experiment is None:
+            return None
+        wanted = f"tags.`{RUN_TAG}` = '{card.run_id}'"
+        order = ["attributes.start_time ASC", "attributes.run_id ASC"]
+        found = self._client.search_runs([experiment.experiment_id], wanted, max_results=1, order_by=order)
+        return found[0].info.run_id if found else None
+
+    @_quiet
+    def create(self, card: Card) -> str:
+        tags = {RUN_TAG: card.run_id}
+        made = self._client.create_run(self._experiment(card.experiment), card.start_ms, tags, run_name=card.name)
+        return made.info.run_id
+
+    @_quiet
+    def drop(self, run_id: str) -> None:
+        self._client.delete_run(run_id)
+
+    @_quiet
+    def attach(self, run_id: str) -> None:
+        self._client.get_run(run_id)
+        self._run_id = run_id
+
+    @_quiet
+    def status(self) -> str:
+        return self._client.get_run(self._run_id).info.status
+
+    @_quiet
+    def set_status(self, status: Status, time_ms: int) -> None:
+        if status == "RUNNING":
+            self._client.update_run(self._run_id, status=status)
+        else:
+            self._client.set_terminated(self._run_id, status, end_time=time_ms)
+
+    @_quiet
+    def history(self, key: str) -> dict[int, tuple[int, float]]:
+        return {m.step: (m.timestamp, m.value) for m in self._client.get_metric_history(self._run_id, key)}
+
+    @_quiet
+    def send(self, points: Sequence[Point]) -> None:
+        self._client.log_batch(self._run_id, [Metric(p.key, p.value, p.time_ms, p.step) for p in points])
+
+    @_quiet
+    def params(self) -> dict[str, str]:
+        return dict(self._client.get_run(self._run_id).data.params)
+
+    @_quiet
+    def add_params(self, params: Mapping[str, str]) -> None:
+        every = [Param(key, value) for key, value in params.items()]
+        for start in range(0, len(every), _ITEMS_PER_CALL):
+            self._client.log_batch(self._run_id, params=every[start : start + _ITEMS_PER_CALL])
+
+    @_quiet
+    def tags(self) -> dict[str, str]:
+        return dict(self._client.get_run(self._run_id).data.tags)
+
+    @_quiet
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        every = [RunTag(key, value) for key, value in tags.items()]
+        for start in range(0, len(every), _ITEMS_PER_CALL):
+            self._client.log_batch(self._run_id, tags=every[start : start + _ITEMS_PER_CALL])
+
+    @_quiet
+    def add_datasets(self, datasets: Sequence[DatasetCard]) -> None:
+        self._client.log_inputs(self._run_id, [_dataset(card) for card in datasets])
+
+    @_quiet
+    def artifacts(self, folder: str) -> set[str]:
+        return {info.path for info in self._client.list_artifacts(self._run_id, folder)}
+
+    @_quiet
+    def add_artifact(self, path: str, data: bytes) -> None:
+        folder, _, name = path.rpartition("/")
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory, name)
+            file.write_bytes(data)
+            self._client.log_artifact(self._run_id, str(file), folder or None)
+
+    @_quiet
+    def add_model(self, model: TrainedModel) -> None:
+        run = self._client.get_run(self._run_id)
+        logged = self._client.create_logged_model(
+            run.info.experiment_id, _MODEL, self._run_id, tags=dict(model.metadata), params=run.data.params
+        )
+        with tempfile.TemporaryDirectory() as directory:
+            mlflow.pytorch.save_model(
+                model.module,
+                f"{directory}/{_MODEL}",
+                mlflow_model=Model(
+                    artifact_path=logged.artifact_location,
+                    run_id=self._run_id,
+                    model_uuid=logged.model_id,
+                    model_id=logged.model_id,
+                ),
+                code_paths=[str(path) for path in model.code] or None,
+                signature=infer_signature(model.inputs, model.outputs),
+                pip_requirements=_requirements(),
+                metadata=dict(model.metadata),
+                serialization_format="pickle",  # tracing would refuse many models that train perfectly well
+            )
+            self._client.log_model_artifacts(logged.model_id, f"{directory}/{_MODEL}")
+        self._client.finalize_logged_model(logged.model_id, "READY")
+        self._client.log_outputs(self._run_id, [LoggedModelOutput(logged.model_id, model.step)])
+
+    def _experiment(self, name: str) -> str:
+        found = self._client.get_experiment_by_name(name)
+        if found is None:
+            try:
+                return self._client.create_experiment(name, self._artifact_location())
+            except MlflowException as error:
+                found = self._client.get_experiment_by_name(name)  # another writer may have been faster
+                if found is None:
+                    raise error
+        return found.experiment_id
+
+    def _artifact_location(self) -> str | None:
+        """A server has its own; a database would take ``mlruns`` in whatever the working directory is."""
+        if self._uri.startswith("http"):
+            return None
+        file = sqlite_file(self._uri)
+        base = file.parent if file else home() if "://" in self._storage else Path(self._storage)
+        return (base / "mlflow-artifacts").as_uri()
+
+
+def _dataset(card: DatasetCard) -> DatasetInput:
+    columns = [{"name": name, "type": kind, "required": False} for name, kind in card.schema.items()]
+    schema = json.dumps({"mlflow_colspec": columns})
+    dataset = Dataset(
+        name=card.name,
+        digest=card.digest,
+        source_type=_SOURCES.get(card.uri.partition("://")[0], "local"),
+        source=json.dumps({"uri": card.uri}),
+        schema=schema if len(schema) < 1_000_000 else None,
+        profile=json.dumps(card.profile),
+    )
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", card.context)])
+
+
+def _requirements() -> list[str]:
+    from importlib.metadata import version
+
+    return [f"{name}=={version(name)}" for name in ("mlflow", "torch", "cloudpickle", "pliant")]
+
+
+@contextlib.contextmanager
+def _one_at_a_time(file: Path | None) -> Iterator[None]:
+    """Two processes that find an SQLite file empty would both create its tables, and one would fail."""
+    if file is None:
+        yield
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with open(file.with_name(f".{file.name}.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,95 @@
+"""Settings of tracking: whether and where MLflow holds the history of runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import field_validator
+
+from pliant.config.base import Settings, setting, where
+from pliant.units import Seconds
+
+_SCHEMES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https")
+_URI_VARIABLE = "MLFLOW_TRACKING_URI"
+_ON = where("tracking.kind", "mlflow")
+
+
+class TrackingSettings(Settings):
+    """The run's history in MLflow. It is delivered beside training, and never holds up a step."""
+
+    kind: Literal["mlflow", "none"] = setting("mlflow", on_resume="free")
+    """``none`` tells nobody; ``pliant sync`` can do so later."""
+    uri: str | None = setting(None, on_resume="free")
+    """``sqlite:////PATH/mlflow.db``, another database URL, or a server's ``http(s)://…``. Default, settled when the
+    run begins: the variable MLFLOW_TRACKING_URI, else ``mlflow.db`` under a local ``run.storage``, else
+    ``~/.local/share/pliant/mlflow.db``."""
+    experiment: str | None = setting(None, on_resume="free", min_length=1, max_length=500)
+    """MLflow experiment that the run is created in; default: the pipeline's name."""
+    every: Seconds = setting(15.0, on_resume="free", only_with=_ON, gt=0)
+    """Time between two deliveries."""
+    finish_within: Seconds = setting(120.0, on_resume="free", only_with=_ON, ge=0)
+    """How long the end of a run may take to deliver the rest; what is left then is named, with the command for it."""
+    stop_within: Seconds = setting(8.0, on_resume="free", only_with=_ON, ge=0)
+    """The same for a run that is stopped by a signal, whose time may be short."""
+    model: bool = setting(True, on_resume="free", only_with=_ON)
+    """Log the trained model at the end of a run. The driver's host holds it whole in memory meanwhile."""
+    system_every: Seconds | None = setting(10.0, on_resume="free", only_with=_ON, gt=0)
+    """Time between two samples of each node's CPU, memory, disk and network; null switches them off."""
+
+    @field_validator("uri")
+    @classmethod
+    def _known_scheme(cls, uri: str | None) -> str | None:
+        scheme, separator, _ = (uri or "").partition("://")
+        if uri is not None and (not separator or scheme.partition("+")[0] not in _SCHEMES):
+            listed = ", ".join(f"{s}://" for s in _SCHEMES)
+            raise ValueError(
+                f"{masked(uri)!r} is no tracking store that counts a repeated delivery once; allowed: {listed}"
+            )
+        return uri
+
+
+def settle_uri(settings: TrackingSettings, storage: str, environment: Mapping[str, str]) -> tuple[str, str | None]:
+    """The tracking URI, with absolute paths: every later resume finds the same store.
+
+    Args:
+        storage: ``run.storage``, absolute or a URI.
+        environment: of this process.
+
+    Returns:
+        (URI, where it came from when the settings leave it open).
+    """
+    if settings.uri is not None:
+        return _absolute(settings.uri), None
+    if environment.get(_URI_VARIABLE):
+        return _absolute(TrackingSettings(uri=environment[_URI_VARIABLE]).uri or ""), f"variable {_URI_VARIABLE}"
+    if "://" not in storage:
+        return f"sqlite:///{Path(storage, 'mlflow.db')}", "mlflow.db under run.storage"
+    return f"sqlite:///{home() / 'mlflow.db'}", "run.storage is remote: mlflow.db in the home directory"
+
+
+def home() -> Path:
+    """Where this user's things lie that belong to no run."""
+    return Path("~/.local/share/pliant").expanduser()
+
+
+def sqlite_file(uri: str) -> Path | None:
+    """The file of an SQLite URI; None for anything else."""
+    scheme, _, path = uri.partition(":///")
+    return Path(path.partition("?")[0]) if scheme.partition("+")[0] == "sqlite" and path else None
+
+
+def masked(text: str) -> str:
+    """The text without the passwords of URIs in it."""
+    return re.sub(r"(://[^/@:\s]*):[^/@\s]*@", r"\1:***@", text)
+
+
+def _absolute(uri: str) -> str:
+    file = sqlite_file(uri)
+    if file is None:
+        return uri
+    head, _, path = uri.partition(":///")
+    _, mark, query = path.partition("?")
+    return f"{head}:///{file.expanduser().absolute()}{mark}{query}"
