@@ -83,6 +83,19 @@ def with_lanes(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"data": config.data.model_copy(update={"lanes": lanes})})
 
 
+def absolute_paths(config: RunConfig) -> RunConfig:
+    """The configuration with paths that mean the same from every working directory."""
+
+    def absolute(path: str) -> str:
+        return path if "://" in path else str(Path(path).expanduser().absolute())
+
+    data = {"path": absolute(config.data.path)}
+    if config.data.validation is not None:
+        data["validation"] = absolute(config.data.validation)
+    run = config.run.model_copy(update={"storage": absolute(config.run.storage)})
+    return config.model_copy(update={"data": config.data.model_copy(update=data), "run": run})
+
+
 def derived_at_start(config: RunConfig) -> dict[str, str]:
     """What a start makes of the settings that are left open, and from what, by dotted key; for people."""
     data, train, elastic = config.data, config.train, config.elastic

@@ -70,8 +70,16 @@ def error_text(error: PliantError, *, as_json: bool) -> str:
     """An error as it is shown on stderr."""
     if not as_json:
         return str(error)
-    parts = {"code": error.code, "message": error.message, "hint": error.hint, "location": error.location}
-    return json.dumps({"error": parts, "exit_code": error.exit_code}, ensure_ascii=False)
+    from pliant.config.problems import ConfigErrors
+
+    result = {"error": _parts(error), "exit_code": error.exit_code}
+    if isinstance(error, ConfigErrors):
+        result["problems"] = [_parts(problem) for problem in error.problems]
+    return json.dumps(result, ensure_ascii=False)
+
+
+def _parts(error: PliantError) -> dict[str, str]:
+    return {"code": error.code, "message": error.message, "hint": error.hint, "location": error.location}
 
 
 def check_run_name(name: str) -> str:

@@ -53,7 +53,7 @@ def _section(model: type[BaseModel], prefix: tuple[str, ...], definitions: dict[
 def _leaf(leaf: Leaf, own: dict[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = _draft7({k: v for k, v in own.items() if k not in ("title", "description", "only_with")})
     if (pattern := quantity_pattern(leaf.field)) is not None:
-        outside = {k: kept.pop(k) for k in ("default", "on_resume") if k in kept}
+        outside: dict[str, Any] = {k: kept.pop(k) for k in ("default", "on_resume") if k in kept}
         kept = {"anyOf": [kept, {"type": "string", "pattern": pattern}], **outside}
     about = [_plain(leaf.field.description or ""), leaf.describe(), leaf.effect, leaf.resume]
     return {"description": "\n".join(filter(None, about)), **kept}

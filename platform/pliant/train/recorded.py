@@ -91,9 +91,8 @@ class CodeChange:
 
     def diff(self) -> list[str]:
         """The change as a unified diff, without line ends."""
-        sides = [side.text.splitlines() if side else [] for side in (self.before, self.after)]
-        names = [f"{self.name} ({when})" for when in ("recorded", "now")]
-        return list(difflib.unified_diff(*sides, *names, lineterm=""))
+        before, after = (side.text.splitlines() if side else [] for side in (self.before, self.after))
+        return list(difflib.unified_diff(before, after, f"{self.name} (recorded)", f"{self.name} (now)", lineterm=""))
 
 
 def record_start(attempt: Attempt, config: RunConfig, origins: Mapping[str, str], code: Code) -> None:
