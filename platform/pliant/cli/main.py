@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from pliant import __version__
-from pliant.cli import config, data, gc, metrics, prepare, status, train, verify
+from pliant.cli import config, data, gc, metrics, prepare, status, sync, train, verify
 from pliant.cli.common import error_text
 from pliant.errors import EXIT_INFRASTRUCTURE, PliantError, UserCodeError
 
@@ -34,6 +34,7 @@ app.command("resume")(train.resume)
 app.command("status")(status.status)
 app.command("metrics")(metrics.metrics)
 app.command("verify")(verify.verify)
+app.command("sync")(sync.sync)
 app.command("gc")(gc.gc)
 app.add_typer(data.app, name="data")
 app.add_typer(config.app, name="config")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, emit, resolve_run, table
+from pliant.cli.common import JsonOption, OverridesArgument, emit, resolve_run, say, table
+
+if TYPE_CHECKING:
+    from pliant.api import Run
 
 _COLUMNS = ("run", "state", "step", "loss", "checkpoint", "attempts")
 
@@ -24,14 +28,28 @@ def status(
         run = None
     target = resolve_run(run or "all", overrides)
     if run is not None:
-        facts = Run.open(target.uri, target.settings.store).status()
+        found = Run.open(target.uri, target.settings.store)
+        facts = found.status()
+        _settle([(found, facts)])
         text = "\n".join(f"{key:<12} {_show(value)}" for key, value in facts.items() if value not in (None, [], {}))
         emit(facts, as_json=as_json, text=text)
         return
-    every = [found.status() for found in runs_in(target.settings.storage, target.settings.store)]
+    runs = [(found, found.status()) for found in runs_in(target.settings.storage, target.settings.store)]
+    _settle(runs)
+    every = [facts for _, facts in runs]
     rows = [[_show(facts.get(column)) for column in _COLUMNS] for facts in every]
     text = table(_COLUMNS, rows) if rows else f"no runs in {target.settings.storage}"
     emit({"runs": every}, as_json=as_json, text=text)
+
+
+def _settle(runs: Sequence[tuple[Run, dict[str, Any]]]) -> None:
+    """Tells trackers of drivers that were killed before they could do so."""
+    for run, facts in runs:
+        if facts["state"].startswith("died"):
+            from pliant.track.background import settle_status
+
+            if problem := settle_status(run.record):
+                say(problem)
 
 
 def _show(value: Any) -> str:

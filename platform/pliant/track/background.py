@@ -14,7 +14,9 @@ from pliant.settings import RunConfig
 from pliant.storage.layout import attempt_key, encode
 from pliant.storage.record import RunRecord
 from pliant.track.delivery import Delivery
+from pliant.track.history import TOLD_OBJECT, recorded_tracking
 from pliant.track.settings import TrackingSettings, masked, settle_uri
+from pliant.track.status import Truth
 from pliant.track.tracker import Card
 
 _LAST_TRIES = 3
@@ -63,18 +65,20 @@ def connect(record: RunRecord, settings: TrackingSettings, storage: str) -> Deli
     return Delivery(record, MlflowTracker(uri, storage), uri, card)
 
 
-def deliver_all(delivery: Delivery, record: RunRecord, ref: PipelineRef, config: RunConfig, *, model: bool) -> None:
-    """Everything that can be delivered now, the model of a finished run included.
+def deliver_all(delivery: Delivery, record: RunRecord, ref: PipelineRef, config: RunConfig, *, model: bool) -> Truth:
+    """Everything that can be delivered now, the model of a finished run included. Returns the status that was set.
 
     Raises:
         Exception: as ``Delivery.deliver``, and as building the model does.
     """
-    due = delivery.model_due(delivery.deliver()) if model else None
+    truth = delivery.deliver()
+    due = delivery.model_due(truth) if model else None
     if due is not None:
         from pliant.track.model import trained_model
 
         with trained_model(record, ref, config, due) as trained:
             delivery.deliver_model(due, trained)
+    return truth
 
 
 def reason(error: BaseException) -> str:
@@ -104,6 +108,8 @@ class BackgroundTracking:
                 f"{self._where} does not have all of the run (metrics up to step {step}): {self._failing}\n"
                 f"  deliver the rest with: pliant sync {self._record.store.uri}"
             )
+        elif self._delivery is not None:
+            self._tell(f"{self._where} has the run as {self._delivery.run_id}")
 
     @property
     def _where(self) -> str:
@@ -139,21 +145,22 @@ class BackgroundTracking:
         return True
 
 
-def settle_status(record: RunRecord, settings: TrackingSettings, storage: str) -> str | None:
-    """Tells the tracker of a driver that died without a word. Costs nothing for any other run.
+def settle_status(record: RunRecord) -> str | None:
+    """Tells the tracker of a driver that died without a word, once. Costs next to nothing for any other run.
 
     Returns:
         What went wrong, if something did.
     """
     owner = record.owner()
-    if settings.kind == "none" or owner is None or owner.liveness(record.store.settings.heartbeat_fresh) != "dead":
+    if owner is None or owner.liveness(record.store.settings.heartbeat_fresh) != "dead":
         return None
-    told = attempt_key(owner.attempt, "tracked.json")
-    if record.store.head(told) is not None:
+    told = attempt_key(owner.attempt, TOLD_OBJECT)
+    recorded = recorded_tracking(record)
+    if recorded is None or recorded[0].kind == "none" or record.store.head(told) is not None:
         return None
     try:
-        truth = connect(record, settings, storage).set_status()
+        truth = connect(record, *recorded).set_status()
         record.store.put_if_absent(told, encode({"status": truth.status, "time": time.time()}))
     except Exception as error:
-        return reason(error)
+        return f"MLflow could not be told that the run's driver died: {reason(error)}"
     return None

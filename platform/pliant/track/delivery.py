@@ -68,7 +68,8 @@ class Delivery:
         self._record, self._tracker, self._card = record, tracker, card
         self._key = f"tracking/{blake2b(uri.encode(), digest_size=8).hexdigest()}.json"
         self._uri = masked(uri)
-        self._attached = False
+        self.run_id: str | None = None
+        """The run's id in the tracker, once it is known."""
         self._logs = (_Log("metrics", True), _Log("evaluations", True), _Log("system", False))
         self._known: dict[str, dict[int, int]] = {}
         self._replaced: dict[tuple[str, int], _Item] = {}
@@ -128,7 +129,7 @@ class Delivery:
 
     def _attach(self) -> None:
         """The run's counterpart: the one that the record names, else one made for it, else a new one."""
-        if self._attached:
+        if self.run_id is not None:
             return
         store = self._record.store
         if store.head(self._key) is None:
@@ -139,8 +140,9 @@ class Delivery:
             chosen = {"run_id": run_id, "uri": self._uri, "time": time.time()}
             if not store.put_if_absent(self._key, encode(chosen)) and mine and self._recorded() != mine:
                 self._tracker.drop(mine)  # another driver was faster
-        self._tracker.attach(self._recorded())
-        self._attached = True
+        run_id = self._recorded()
+        self._tracker.attach(run_id)
+        self.run_id = run_id
 
     def _recorded(self) -> str:
         return str(decode(self._record.store.get(self._key), f"{self._record.store.uri}/{self._key}")["run_id"])

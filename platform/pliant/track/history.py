@@ -17,12 +17,14 @@ from pliant.storage.snapshot import AttemptInfo
 from pliant.storage.view import View
 from pliant.track.names import flatten, shortened, stored_name
 from pliant.track.provenance import PROVENANCE_OBJECT
-from pliant.track.settings import masked
+from pliant.track.settings import TrackingSettings, masked
 from pliant.track.tracker import DatasetCard
 
 CONFIG = "config.yaml"
 RESOLVED = "config.resolved.yaml"
-_LIVING = frozenset({"claim.json", "heartbeat.json", "stop-request.json"})
+TOLD_OBJECT = "tracked.json"
+"""Of a driver that died without a word: that the tracker has been told so."""
+_LIVING = frozenset({"claim.json", "heartbeat.json", "stop-request.json", TOLD_OBJECT})
 """Objects of an attempt that are no artifacts."""
 _LARGEST = 16 * 2**20
 _SPLITS = {"train": "training", "validation": "validation"}
@@ -61,6 +63,17 @@ def read_facts(record: RunRecord, view: View, before: Facts) -> Facts:
         _params(record, configs),
         {**_attempt_tags(record, view, attempts), **_code_tags(record, attempts)},
     )
+
+
+def recorded_tracking(record: RunRecord) -> tuple[TrackingSettings, str] | None:
+    """The tracking settings that the newest driver recorded, and its ``run.storage``. Light: the pipeline's own
+    settings are not looked at."""
+    configs = [a.number for a in record.attempts() if CONFIG in a.objects]
+    if not configs:
+        return None
+    value = _config(record, configs[-1])
+    settings = TrackingSettings.model_validate(value.get("tracking", {"kind": "none"}))
+    return settings, str(value["run"]["storage"])
 
 
 def artifact(record: RunRecord, number: int, name: str) -> bytes | None:
@@ -104,10 +117,15 @@ def _params(record: RunRecord, configs: list[int]) -> dict[str, str]:
     """Of the first start; settings that it did not know yet, of the newest."""
     params: dict[str, str] = {}
     for number in dict.fromkeys((configs[-1], configs[0]) if configs else ()):
-        text = record.store.get(attempt_key(number, CONFIG)).decode()
-        for key, value in flatten(parse_yaml(text, CONFIG).value or {}):
+        for key, value in flatten(_config(record, number)):
             params[stored_name(key)] = shortened(masked(value), RESOLVED)
     return params
+
+
+def _config(record: RunRecord, number: int) -> dict[str, Any]:
+    key = attempt_key(number, CONFIG)
+    value = parse_yaml(record.store.get(key).decode(), f"{record.store.uri}/{key}").value
+    return value if isinstance(value, dict) else {}
 
 
 def _attempt_tags(record: RunRecord, view: View, attempts: list[AttemptInfo]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pliant.storage.record import RunRecord
 from pliant.track.tracker import Status
 
-_STATUS: dict[str, Status] = {"done": "FINISHED", "signal": "KILLED", "limit": "KILLED"}
+_STATUS: dict[str, Status] = {"done": "FINISHED", "signal": "KILLED"}
 
 
 @dataclass(frozen=True)

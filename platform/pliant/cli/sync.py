@@ -1,0 +1,54 @@
+"""``pliant sync``: tells MLflow what it lacks of a run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pliant.cli.common import JsonOption, RunArgument, emit, resolve_run
+
+
+def sync(
+    run: RunArgument,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="tracking.… and run.… settings.", show_default=False),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Deliver to MLflow what it lacks of a run: after an outage, or to another store with tracking.uri=…"""
+    import os
+
+    from pliant.errors import PliantError, StorageError
+    from pliant.registry import find_pipeline
+    from pliant.storage.record import RunRecord
+    from pliant.storage.store import Store
+    from pliant.track.background import connect, deliver_all, reason
+    from pliant.track.settings import masked, settle_uri
+    from pliant.train.recorded import load_recorded
+
+    given = overrides or []
+    target = resolve_run(run, [text for text in given if not text.startswith("tracking.")])
+    store = Store(target.uri, target.settings.store)
+    record = RunRecord.open(store)
+    ref = find_pipeline(str(record.identity["pipeline"]))
+    config, _ = load_recorded(record, ref, [text for text in given if text.startswith("tracking.")])
+    storage = config.run.storage
+    uri = masked(settle_uri(config.tracking, storage, os.environ)[0])
+    try:
+        delivery = connect(record, config.tracking, storage)
+        truth = deliver_all(delivery, record, ref, config, model=config.tracking.model)
+    except PliantError:
+        raise
+    except Exception as error:
+        raise StorageError(
+            "track.unavailable",
+            f"MLflow cannot be told: {reason(error)}",
+            hint="nothing is lost: run the command again when it answers",
+            location=uri,
+        ) from error
+    step = delivery.delivered_step()
+    result = {"run": store.uri, "tracking": uri, "id": delivery.run_id, "status": truth.status, "step": step}
+    text = f"MLflow at {uri} has the run as {delivery.run_id}: {truth.status}, metrics up to step {step}"
+    emit(result, as_json=as_json, text=text)
