@@ -98,6 +98,7 @@ class Run:
         overrides: Overrides = (),
         *,
         take_over: bool = False,
+        accept_code: bool = False,
         in_process: bool = False,
         console: Console | None = None,
     ) -> Ending:
@@ -106,6 +107,7 @@ class Run:
         Args:
             overrides: changed settings; a frozen one is refused.
             take_over: fence an owner that still lives.
+            accept_code: go on although the pipeline's files have changed.
             in_process: one worker in this process, without Ray.
 
         Raises:
@@ -113,7 +115,9 @@ class Run:
         """
         from pliant.train.driver import resumed_run
 
-        self._launch = resumed_run(self.store, overrides, take_over=take_over, in_process=in_process)
+        self._launch = resumed_run(
+            self.store, overrides, take_over=take_over, accept_code=accept_code, in_process=in_process
+        )
         return self._drive(console)
 
     def _drive(self, console: Console | None) -> Ending:

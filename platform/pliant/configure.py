@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pliant.config.loader import load_settings, read_text
+from pliant.config.loader import Rule, load_settings, read_text
 from pliant.config.overrides import Overrides
 from pliant.registry import PipelineRef, find_pipeline
 from pliant.rules import RULES
@@ -46,6 +46,7 @@ def load_config_text(
     *,
     source: str,
     recorded: Mapping[str, str] | None = None,
+    rules: Sequence[Rule] = (),
 ) -> LoadedConfig:
     """The same from a YAML text, e.g. the one that a run has recorded.
 
@@ -53,9 +54,10 @@ def load_config_text(
         ref: whose model section it has; None for none of its own.
         source: what errors call the text.
         recorded: the origins that were recorded with the text; they stand for what no override changes.
+        rules: asked besides those of every run.
     """
     schema = RunConfig if ref is None else run_config_for(ref.model_settings())
-    loaded = load_settings(schema, text=text, source=source, overrides=overrides, rules=RULES)
+    loaded = load_settings(schema, text=text, source=source, overrides=overrides, rules=(*rules, *RULES))
     config, origins = loaded.settings, dict(loaded.origins)
     for key, origin in (recorded or {}).items():
         if key in origins and not origins[key].startswith("override "):

@@ -16,7 +16,7 @@ def _batch(config: RunConfig) -> Iterator[Problem]:
         below, above = batch // lanes * lanes, (batch // lanes + 1) * lanes
         yield Problem(
             "train.global_batch",
-            "global-batch",
+            "config.global-batch",
             f"train.global_batch is {batch}, not a multiple of data.lanes {lanes}",
             f"the nearest that fit: {f'{below} or ' if below else ''}{above}",
         )
@@ -28,14 +28,14 @@ def _workers(config: RunConfig) -> Iterator[Problem]:
     if lanes is None and workers > batch:
         yield Problem(
             "elastic.max_workers",
-            "lanes",
+            "config.lanes",
             f"elastic.max_workers is {workers}, above train.global_batch {batch}: a worker would get no row",
             f"use elastic.max_workers={batch} or less, or a larger train.global_batch",
         )
     if lanes is not None and workers > lanes:
         yield Problem(
             "elastic.max_workers",
-            "lanes",
+            "config.lanes",
             f"elastic.max_workers is {workers}, above data.lanes {lanes}: each worker needs a lane of its own",
             f"use elastic.max_workers={lanes} or less; a new run may have more lanes",
         )
@@ -47,7 +47,7 @@ def _resources(config: RunConfig) -> Iterator[Problem]:
         if amount <= 0:
             yield Problem(
                 "elastic.resources_per_worker",
-                "resources",
+                "config.resources",
                 f"elastic.resources_per_worker.{name} is {amount:g}; allowed: a number above 0",
                 "leave it out to ask for none",
             )
@@ -58,7 +58,7 @@ def _tokens(config: RunConfig) -> Iterator[Problem]:
     schedule = config.schedule
     if schedule.unit == "tokens" and schedule.total is None and schedule.kind != "constant":
         message = "schedule.unit is tokens, but how many tokens a run has is known only from schedule.total"
-        yield Problem("schedule.unit", "schedule", message, "set schedule.total")
+        yield Problem("schedule.unit", "config.schedule", message, "set schedule.total")
 
 
 @rule("schedule.kind", "schedule.unit", "schedule.warmup")
@@ -66,7 +66,7 @@ def _unit(config: RunConfig) -> Iterator[Problem]:
     schedule = config.schedule
     if schedule.kind == "constant" and not schedule.warmup and schedule.unit != "steps":
         message = "schedule.unit has no effect with schedule.kind constant and no schedule.warmup"
-        yield Problem("schedule.unit", "no-effect", message, "leave it at its default 'steps', or set schedule.warmup")
+        yield Problem("schedule.unit", "config.no-effect", message, "leave it at its default 'steps', or set schedule.warmup")
 
 
 @rule("schedule.unit", "schedule.total", "schedule.warmup", "train.steps", "train.global_batch")
@@ -77,7 +77,7 @@ def _warmup(config: RunConfig) -> Iterator[Problem]:
         total = {"steps": train.steps, "samples": train.steps * train.global_batch}.get(schedule.unit)
     if total is not None and schedule.warmup > total:
         message = f"schedule.warmup is {schedule.warmup}, above the schedule's whole length of {total} {schedule.unit}"
-        yield Problem("schedule.warmup", "schedule", message, "shorten it")
+        yield Problem("schedule.warmup", "config.schedule", message, "shorten it")
 
 
 RULES: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (_batch, _workers, _resources, _tokens, _unit, _warmup)

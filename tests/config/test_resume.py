@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from pliant.config.base import Settings, setting
 from pliant.config.loader import load_settings
-from pliant.config.resume import Change, compare_for_resume
+from pliant.config.resume import Change, compare_for_resume, frozen_rule
 from pliant.config.schema import leaves
 from pliant.errors import ConfigError
 from pliant.settings import RunConfig
@@ -25,7 +25,6 @@ def tree(*overrides: str) -> Tree:
 def test_nothing_changed() -> None:
     changes = compare_for_resume(tree(), tree())
     assert (changes.frozen, changes.curve, changes.free) == ((), (), ())
-    changes.refuse_frozen()
 
 
 def test_the_leaf_decides() -> None:
@@ -48,25 +47,35 @@ def test_a_changed_alias_goes_by_its_own_name() -> None:
     assert [str(c) for c in compare_for_resume(tree(), tree("from=x")).frozen] == ["from: null → 'x'"]
 
 
-def test_frozen_changes_are_refused_with_both_values_and_the_reason() -> None:
+def refused(*overrides: str) -> ConfigError:
+    """What a resume of ``tree()`` with overrides says."""
+    frozen = frozen_rule(tree(), "seed", settle=lambda changed: changed)
     with pytest.raises(ConfigError) as caught:
-        compare_for_resume(tree(), tree("optim.kind=sgd")).refuse_frozen()
-    error = caught.value
+        load_settings(Tree, text=TEXT, source="run.yaml", overrides=overrides, rules=[frozen])
+    return caught.value
+
+
+def test_frozen_changes_are_refused_with_both_values_and_the_reason() -> None:
+    error = refused("optim.kind=sgd")
     assert (error.code, error.exit_code) == ("resume.frozen", 2)
+    assert error.location == "override optim.kind=sgd"
     assert error.message == "optim.kind is frozen for the life of a run: it was 'adamw', found 'sgd'"
     assert error.hint == "it decides what the optimizer's state means; leave it, or start a new run"
 
 
-def test_all_frozen_changes_are_listed() -> None:
-    with pytest.raises(ConfigError) as caught:
-        compare_for_resume(tree(), tree("seed=1", "columns=[a]")).refuse_frozen()
-    assert str(caught.value) == (
-        "error[config.invalid] 2 problems\n"
-        "  seed is frozen for the life of a run: it was 0, found 1\n"
-        "    it decides initialisation, order and dropout; leave it, or start a new run\n"
-        "  columns is frozen for the life of a run: it was null, found ['a']\n"
-        "    the run was started with it; leave it, or start a new run"
+def test_all_frozen_changes_are_listed_with_what_else_is_wrong() -> None:
+    assert str(refused("optim.lr=0", "columns=[a]", "seed=1")) == (
+        "error[config.invalid] 3 problems\n"
+        "  override optim.lr=0  optim.lr is 0; allowed: a number above 0\n"
+        "  override columns=[a]  columns is frozen for the life of a run: it was null, found ['a']\n"
+        "    the run was started with it; leave it, or start a new run\n"
+        "  override seed=1  seed is frozen for the life of a run: it was 0, found 1\n"
+        "    it decides initialisation, order and dropout; leave it, or start a new run"
     )
+
+
+def test_a_value_that_is_wrong_in_itself_is_not_called_a_change() -> None:
+    assert refused("train.batch=x", "optim.kind=adam").message.count("frozen") == 0
 
 
 def test_settings_that_come_or_go_between_versions_are_compared() -> None:

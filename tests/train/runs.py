@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from pliant.config.dump import config_to_yaml
 from pliant.data.prepare import write_dataset
 from pliant.storage.attempts import Attempt
 from pliant.storage.layout import CHECKPOINTS, MANIFEST
@@ -24,6 +23,7 @@ from pliant.storage.record import RunRecord
 from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
 from pliant.train import driver
+from pliant.train.recorded import record_start
 from pliant.train.work import WorkSpec, work
 from tests.train.pipelines.masked import Masked
 from tests.train.pipelines.masked_settings import ModelSettings
@@ -85,7 +85,7 @@ class Run:
             launch = driver.resumed_run(self.store, list(changes), take_over=True, in_process=False)
         self._launch = None
         attempt = launch.record.claim_driver()
-        attempt.write(driver.CONFIG_OBJECT, config_to_yaml(launch.config, launch.origins).encode())
+        record_start(attempt, launch.config, launch.origins, launch.code)
         return launch, attempt
 
     def when_committed(self, step: int, fault: Before) -> Before:

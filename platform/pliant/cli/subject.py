@@ -52,9 +52,9 @@ def load_subject(
     if record is None:
         ref = find_pipeline(reference)
         return load_config(ref, overrides), ref
-    from pliant.train.recorded import load_recorded
+    from pliant.train.recorded import load_recorded, recorded_pipeline
 
-    ref = find_pipeline(str(record.identity["pipeline"]))
+    ref = recorded_pipeline(record)
     return load_recorded(record, ref, overrides), ref
 
 

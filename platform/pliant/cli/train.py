@@ -49,6 +49,9 @@ def resume(
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Fence an owner that still lives: nothing it writes counts any more.")
     ] = False,
+    accept_code: Annotated[
+        bool, typer.Option("--accept-code", help="Go on although the pipeline's files have changed; it is recorded.")
+    ] = False,
     in_process: InProcessOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -59,13 +62,16 @@ def resume(
     store = Store(target.uri, target.settings.store)
     if explain:
         from pliant.storage.explain import explain_resume
+        from pliant.train.recorded import explain_code
 
-        lines = explain_resume(store)
+        lines = [*explain_resume(store), *explain_code(store)]
         emit({"run": store.uri, "explanation": lines}, as_json=as_json, text="\n".join(lines))
         return
     from pliant.train.driver import resumed_run
 
-    launch = resumed_run(store, overrides or [], take_over=take_over, in_process=in_process, waiting=say)
+    launch = resumed_run(
+        store, overrides or [], take_over=take_over, accept_code=accept_code, in_process=in_process, waiting=say
+    )
     _run(launch, as_json=as_json)
 
 

@@ -156,16 +156,22 @@ class _Checker:
 
     def ask(self, rules: Sequence[Rule], config: BaseModel) -> None:
         """Adds what breaks a rule, of a configuration that may lack everything unsound."""
+        found: list[tuple[Keys, Problem]] = []
         for keys, reads, message in broken_rules(config, self._sound):
             self._unsound.update(reads)  # one complaint about them is enough
             name = ".".join(keys)
-            self._problem("value", self._place_among(reads, keys), f"{name}: {message}" if name else message)
-        found = list(without_effect(config, self._sound))
+            self._problem("config.value", self._place_among(reads, keys), f"{name}: {message}" if name else message)
         for check in rules:
             if all(self._sound(tuple(key.split("."))) for key in vars(check)["reads"]):
-                found += check(config)
-        for problem in found:
-            self._problem(problem.code, tuple(problem.key.split(".")), problem.message, problem.hint)
+                for problem in check(config):
+                    keys = tuple(problem.key.split("."))
+                    if self._sound(keys):
+                        found.append((keys, problem))
+                self._unsound.update(keys for keys, problem in found if problem.final)
+        self._unsound.update(keys for keys, _ in found)
+        found += [(tuple(problem.key.split(".")), problem) for problem in without_effect(config, self._sound)]
+        for keys, problem in found:
+            self._problem(problem.code, keys, problem.message, problem.hint)
 
     def _sound(self, keys: Keys) -> bool:
         return not any(keys[: len(other)] == other or other[: len(keys)] == keys for other in self._unsound)
@@ -210,10 +216,10 @@ class _Checker:
             self._said.add(keys)
             self._unsound.add(keys)
             if detail["type"] == "missing" and field is not None:
-                self._problem("missing", keys, f"{'.'.join(keys)} is missing; needed: {allowed(field)}")
+                self._problem("config.missing", keys, f"{'.'.join(keys)} is missing; needed: {allowed(field)}")
             elif detail["type"] in ("value_error", "assertion_error"):
                 rule = str(detail["ctx"]["error"])
-                self._problem("value", self._touched(keys), f"{'.'.join(keys)}: {rule}" if keys else rule)
+                self._problem("config.value", self._touched(keys), f"{'.'.join(keys)}: {rule}" if keys else rule)
             else:
                 value: Any = values
                 for key in keys:
@@ -230,7 +236,7 @@ class _Checker:
         needed = allowed(field) if field is not None else "a mapping"
         if _not_finite(value):
             needed = needed.replace("a number", "a finite number")
-        self._problem("value", keys, f"{'.'.join(keys)} is {show(value)}; allowed: {needed}")
+        self._problem("config.value", keys, f"{'.'.join(keys)} is {show(value)}; allowed: {needed}")
 
     def _unknown(self, keys: Keys, parent: type[BaseModel]) -> None:
         meant, words = closest_key(keys, self._names)
@@ -245,7 +251,7 @@ class _Checker:
             hint = f"{'.'.join(keys[:-1]) or 'the top level'} has {', '.join(fields(parent))}"
         else:
             hint = f"{words} ({leaf.describe()})?" if leaf is not None else f"{words}?"
-        self._problem("unknown-key", keys, f"{'.'.join(keys)} is not a setting", hint)
+        self._problem("config.unknown-key", keys, f"{'.'.join(keys)} is not a setting", hint)
 
     def _problem(self, code: str, keys: Keys, message: str, hint: str = "") -> None:
-        self.problems.append(ConfigError(f"config.{code}", message, hint=hint, location=self.place(keys)))
+        self.problems.append(ConfigError(code, message, hint=hint, location=self.place(keys)))

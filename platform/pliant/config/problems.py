@@ -15,13 +15,15 @@ class Problem:
 
     Attributes:
         key: dotted.
-        code: what follows ``config.`` in the error's code.
+        code: of the error, as ``config.no-effect``.
+        final: whether nothing more is to be said that depends on the key.
     """
 
     key: str
     code: str
     message: str
     hint: str = ""
+    final: bool = False
 
 
 class ConfigErrors(ConfigError):

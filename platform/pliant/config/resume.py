@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from pliant.config.problems import raise_all
+from pliant.config.base import rule
+from pliant.config.problems import Problem
 from pliant.config.schema import Keys, Leaf, leaves, show, value_of
-from pliant.errors import ConfigError
+
+M = TypeVar("M", bound=BaseModel)
 
 _REASONS = {
     "seed": "it decides initialisation, order and dropout",
@@ -51,20 +54,25 @@ class ResumeChanges:
     curve: tuple[Change, ...]
     free: tuple[Change, ...]
 
-    def refuse_frozen(self) -> None:
-        """Raises:
-        ConfigError: ``resume.frozen``, listing every changed frozen setting with both values and the reason.
-        """
-        raise_all(
-            [
-                ConfigError(
-                    "resume.frozen",
-                    f"{c.key} is frozen for the life of a run: it was {show(c.old)}, found {show(c.new)}",
-                    hint=f"{c.why}; leave it, or start a new run",
-                )
-                for c in self.frozen
-            ]
-        )
+
+def frozen_rule(old: M, *reads: str, settle: Callable[[M], M]) -> Callable[[M], Iterator[Problem]]:
+    """The rule that a resume changes no frozen setting; it says both values and the reason.
+
+    Args:
+        old: the run's own configuration.
+        reads: what ``settle`` reads.
+        settle: what is done with a configuration before it is recorded.
+    """
+
+    @rule(*reads)
+    def frozen(new: M) -> Iterator[Problem]:
+        for change in compare_for_resume(old, settle(new)).frozen:
+            message = (
+                f"{change.key} is frozen for the life of a run: it was {show(change.old)}, found {show(change.new)}"
+            )
+            yield Problem(change.key, "resume.frozen", message, f"{change.why}; leave it, or start a new run", True)
+
+    return frozen
 
 
 def compare_for_resume(old: BaseModel, new: BaseModel) -> ResumeChanges:

@@ -56,7 +56,7 @@ def _no_effect(leaf: Leaf, condition: Condition, found: object) -> Problem:
         other = " or ".join(f"{condition.key}={'null' if v is None else v}" for v in condition.values)
     return Problem(
         leaf.dotted,
-        "no-effect",
+        "config.no-effect",
         f"{leaf.dotted} has no effect with {condition.key} {found}",
         f"leave it at its default {show(leaf.default)}, or use {other}",
     )

@@ -160,7 +160,7 @@ def value_of(config: BaseModel, keys: Sequence[str]) -> Any:
         if not isinstance(value, BaseModel):
             return None
         names = {info.alias or name: name for name, info in type(value).model_fields.items()}
-        value = getattr(value, names[key]) if key in names else None
+        value = getattr(value, names[key], None) if key in names else None
     return value
 
 

@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pliant.config.dump import config_to_dict, config_to_yaml
+from pliant.config.dump import config_to_dict
 from pliant.config.overrides import Overrides
 from pliant.config.resume import ResumeChanges, compare_for_resume
-from pliant.configure import load_config, load_config_text
+from pliant.configure import absolute_paths, load_config
 from pliant.data.manifest import Manifest
 from pliant.errors import (
     EXIT_DONE,
@@ -42,7 +41,6 @@ from pliant.observe.display import Display
 from pliant.registry import PipelineRef, find_pipeline
 from pliant.settings import RunConfig
 from pliant.storage.attempts import Attempt, StopReason
-from pliant.storage.layout import attempt_key, encode
 from pliant.storage.record import RunRecord
 from pliant.storage.segments import LogWriter
 from pliant.storage.store import Store
@@ -51,9 +49,16 @@ from pliant.track.provenance import record_provenance
 from pliant.track.settings import settle_uri
 from pliant.track.system import SystemLog
 from pliant.train.plan import DATA_MANIFESTS, Datasets, RunPlan, choose_workers, find_datasets, make_plan
+from pliant.train.recorded import (
+    Code,
+    CodeChange,
+    check_code,
+    load_recorded,
+    pipeline_identity,
+    record_start,
+    recorded_pipeline,
+)
 
-CONFIG_OBJECT = "config.yaml"
-ORIGINS_OBJECT = "origins.json"
 _REASONS: dict[int, StopReason] = {
     EXIT_DONE: "done",
     EXIT_USER: "user",
@@ -69,7 +74,9 @@ class Launch:
     """Everything a driver start needs, whether the run is new or resumed.
 
     Attributes:
+        code: the pipeline's files.
         changes: settings that a resume changes; None for a new run.
+        code_changes: what a resume accepts as changed in the pipeline's files.
     """
 
     name: str
@@ -80,7 +87,9 @@ class Launch:
     datasets: Datasets
     plan: RunPlan
     in_process: bool
+    code: Code
     changes: ResumeChanges | None = None
+    code_changes: tuple[CodeChange, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,7 +134,7 @@ def new_run(pipeline: str, overrides: Overrides, *, name: str | None, in_process
         store,
         {
             "name": name,
-            "pipeline": str(ref.file) + (f":{ref.attribute}" if ref.attribute != "pipeline" else ""),
+            **pipeline_identity(ref),
             "pliant": version("pliant"),
             "data_digest": datasets.train.digest,
             "validation_digest": datasets.validation.digest if datasets.validation else None,
@@ -136,7 +145,7 @@ def new_run(pipeline: str, overrides: Overrides, *, name: str | None, in_process
     store.put_if_absent(DATA_MANIFESTS["train"], datasets.train.to_bytes())
     if datasets.validation:
         store.put_if_absent(DATA_MANIFESTS["validation"], datasets.validation.to_bytes())
-    return Launch(name, record, ref, config, origins, datasets, plan, in_process)
+    return Launch(name, record, ref, config, origins, datasets, plan, in_process, Code.of(ref))
 
 
 def resumed_run(
@@ -145,6 +154,7 @@ def resumed_run(
     *,
     take_over: bool,
     in_process: bool,
+    accept_code: bool = False,
     waiting: Callable[[str], None] = lambda text: None,
 ) -> Launch:
     """Settles everything about going on with a run.
@@ -152,10 +162,11 @@ def resumed_run(
     Args:
         store: the run's.
         take_over: fence a living owner instead of refusing.
+        accept_code: go on with what has changed in the pipeline's files, instead of refusing.
         waiting: told whom is being waited for.
 
     Raises:
-        UsageError: there is no such run, or its owner lives.
+        UsageError: there is no such run, its owner lives, or its pipeline's files have changed.
         ConfigError: a frozen setting was changed, or the dataset is another one.
     """
     record = RunRecord.open(store)
@@ -175,13 +186,12 @@ def resumed_run(
                 hint="stop that one first, or resume with --take-over to fence it",
                 location=store.uri,
             )
-    ref = find_pipeline(str(record.identity["pipeline"]))
-    text, origin = recorded_config(record)
-    old, _ = load_config_text(ref, text, source=origin)
-    config, origins = load_config_text(ref, text, overrides, source=origin)
+    ref = recorded_pipeline(record)
+    code, code_changes = check_code(record, ref, accept=accept_code)
+    old, _ = load_recorded(record, ref)
+    config, origins = load_recorded(record, ref, overrides)
     config = _absolute(config, origins)
     changes = compare_for_resume(old, config)
-    changes.refuse_frozen()
     datasets = find_datasets(config)
     _same_data(store, record, datasets)
     return Launch(
@@ -193,29 +203,16 @@ def resumed_run(
         datasets,
         _plan(config, ref, datasets, in_process=in_process),
         in_process,
+        code,
         changes,
-    )
-
-
-def recorded_config(record: RunRecord) -> tuple[str, str]:
-    """The settings that the newest driver recorded, as YAML, and the name of their object."""
-    for info in reversed(record.attempts()):
-        if CONFIG_OBJECT in info.objects:
-            key = attempt_key(info.number, CONFIG_OBJECT)
-            return record.store.get(key).decode(), f"{record.store.uri}/{key}"
-    raise DamageError(
-        "record.no-config",
-        "no attempt of the run has recorded its settings",
-        hint="it never started: start a new run",
-        location=record.store.uri,
+        tuple(code_changes),
     )
 
 
 def drive(launch: Launch, console: Console) -> Ending:
     """Runs the workers to their end and records why they ended. Errors are in the result, not raised."""
     attempt = launch.record.claim_driver()
-    attempt.write(CONFIG_OBJECT, config_to_yaml(launch.config, launch.origins).encode())
-    attempt.write(ORIGINS_OBJECT, encode(dict(launch.origins)))
+    record_start(attempt, launch.config, launch.origins, launch.code)
     record_provenance(attempt, launch.ref.file, launch.ref.code_digest)
     console.start(_start_lines(launch))
     tracking = start_tracking(launch.record, launch.ref, launch.config, console.event)
@@ -223,6 +220,8 @@ def drive(launch: Launch, console: Console) -> Ending:
     events = LogWriter(launch.record.store, attempt, "events", every_s=launch.config.run.store.segment_every)
     for change in launch.changes.curve if launch.changes else ():
         events.append({"kind": "setting", "text": f"changed {change}", "time": time.time()})
+    for file in launch.code_changes:
+        events.append({"kind": "code", "text": f"changed code was accepted: {file}", "time": time.time()})
     with attempt.heartbeat():
         ending = (_drive_here if launch.in_process else _drive_ray)(launch, attempt, console, system)
         events.append({"kind": "end", "text": ending.reason, "step": ending.step, "time": time.time()})
@@ -346,22 +345,12 @@ def _plan(config: RunConfig, ref: PipelineRef, datasets: Datasets, *, in_process
 def _absolute(config: RunConfig, origins: dict[str, str]) -> RunConfig:
     """Paths as every worker and every later resume can use them, whatever its working directory and environment."""
 
-    def absolute(path: str) -> str:
-        return path if "://" in path else str(Path(path).expanduser().absolute())
-
-    data = config.data.model_copy(
-        update={
-            "path": absolute(config.data.path),
-            "validation": absolute(config.data.validation) if config.data.validation else None,
-        }
-    )
-    run = config.run.model_copy(update={"storage": absolute(config.run.storage)})
-    tracking = config.tracking
+    config, tracking = absolute_paths(config), config.tracking
     if tracking.kind != "none":
-        uri, origin = settle_uri(tracking, run.storage, os.environ)
+        uri, origin = settle_uri(tracking, config.run.storage, os.environ)
         tracking = tracking.model_copy(update={"uri": uri})
-        origins.update({"tracking.uri": origin} if origin else {})
-    return config.model_copy(update={"data": data, "run": run, "tracking": tracking})
+        origins.update({"tracking.uri": f"derived: {origin}"} if origin else {})
+    return config.model_copy(update={"tracking": tracking})
 
 
 def _same_data(store: Store, record: RunRecord, datasets: Datasets) -> None:
@@ -385,4 +374,5 @@ def _start_lines(launch: Launch) -> list[str]:
     lines = [f"run {launch.name} at {launch.record.store.uri}", *launch.plan.lines(launch.config)]
     if launch.changes:
         lines += [f"changed: {change}" for change in (*launch.changes.curve, *launch.changes.free)]
+        lines += [f"changed code, accepted: {file}" for file in launch.code_changes]
     return lines

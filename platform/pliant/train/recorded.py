@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pliant.config.dump import config_to_yaml
 from pliant.config.overrides import Overrides
-from pliant.configure import LoadedConfig, load_config_text
-from pliant.errors import DamageError, UsageError
-from pliant.registry import PipelineRef
+from pliant.config.resume import frozen_rule
+from pliant.configure import LoadedConfig, absolute_paths, load_config_text
+from pliant.errors import ConfigError, DamageError, UsageError
+from pliant.registry import PipelineRef, find_pipeline
 from pliant.settings import RunConfig
 from pliant.storage.attempts import Attempt
 from pliant.storage.layout import attempt_key, damaged, decode, encode
 from pliant.storage.record import RunRecord
+from pliant.storage.store import Store
 
 CONFIG_OBJECT = "config.yaml"
 ORIGINS_OBJECT = "origins.json"
 CODE_OBJECT = "code.json"
+NOTHING_RECORDED = "record.no-config"
 _DIFF_LINES = 200
 
 
@@ -102,25 +106,55 @@ def record_start(attempt: Attempt, config: RunConfig, origins: Mapping[str, str]
     attempt.write(CONFIG_OBJECT, config_to_yaml(config, origins).encode())
 
 
+def pipeline_identity(ref: PipelineRef) -> dict[str, Any]:
+    """What a run's identity says of its pipeline."""
+    return {"pipeline": str(ref.file), "module": ref.module, "attribute": ref.attribute}
+
+
+def recorded_pipeline(record: RunRecord) -> PipelineRef:
+    """The pipeline of a run.
+
+    Raises:
+        UsageError: its file is not there any more.
+    """
+    identity = record.identity
+    file = str(identity["pipeline"])
+    try:
+        found = find_pipeline(str(Path(file).absolute()))
+    except ConfigError:
+        hint = f"put it back; its text is in {CODE_OBJECT} of the run's attempts"
+        raise UsageError("resume.no-pipeline", "the run's pipeline is not there", hint=hint, location=file) from None
+    module, attribute = identity.get("module", found.module), identity.get("attribute", found.attribute)
+    return replace(found, module=str(module), attribute=str(attribute))
+
+
 def load_recorded(record: RunRecord, ref: PipelineRef, overrides: Overrides = ()) -> LoadedConfig:
     """The settings of a run's newest driver, with the origins that they had, and overrides over them.
 
     Raises:
-        ConfigError: all problems of the overrides, or of settings that the pipeline no longer has.
+        ConfigError: all problems of the overrides, changes of frozen settings among them, or settings that the
+            pipeline no longer has.
         DamageError: no driver has recorded its settings.
     """
     number = _newest_start(record)
     key = attempt_key(number, CONFIG_OBJECT)
     origins_key = attempt_key(number, ORIGINS_OBJECT)
     origins = decode(record.store.get(origins_key), f"{record.store.uri}/{origins_key}")
-    text = record.store.get(key).decode()
-    return load_config_text(ref, text, overrides, source=f"{record.store.uri}/{key}", recorded=origins)
+    text, source = record.store.get(key).decode(), f"{record.store.uri}/{key}"
+    loaded = load_config_text(ref, text, source=source, recorded=origins)
+    if not overrides:
+        return loaded
+    frozen = frozen_rule(loaded.config, "data.path", "data.validation", "run.storage", settle=absolute_paths)
+    return load_config_text(ref, text, overrides, source=source, recorded=origins, rules=[frozen])
 
 
 def recorded_code(record: RunRecord) -> Code:
-    """The code that a run's newest driver ran."""
+    """The code that a run's newest driver ran; no files where it recorded none."""
     key = attempt_key(_newest_start(record), CODE_OBJECT)
-    return Code.from_bytes(record.store.get(key), f"{record.store.uri}/{key}")
+    try:
+        return Code.from_bytes(record.store.get(key), f"{record.store.uri}/{key}")
+    except FileNotFoundError:
+        return Code({})
 
 
 def check_code(record: RunRecord, ref: PipelineRef, *, accept: bool) -> tuple[Code, list[CodeChange]]:
@@ -144,13 +178,29 @@ def check_code(record: RunRecord, ref: PipelineRef, *, accept: bool) -> tuple[Co
     return now, changes
 
 
+def explain_code(store: Store) -> list[str]:
+    """What a resume would say of the pipeline's code, for people."""
+    record = RunRecord.open(store)
+    try:
+        changes = recorded_code(record).changes(Code.of(recorded_pipeline(record)))
+    except UsageError as error:
+        return [f"the pipeline cannot be read: {error.location} {error.message}"]
+    except DamageError as error:
+        if error.code != NOTHING_RECORDED:
+            raise
+        return []
+    if not changes:
+        return ["the pipeline's code is what the run was started with"]
+    return [f"the pipeline's code has changed ({', '.join(map(str, changes))}): a resume would need --accept-code"]
+
+
 def _newest_start(record: RunRecord) -> int:
     """The newest attempt that has recorded its settings; it has recorded everything before them."""
     for info in reversed(record.attempts()):
         if CONFIG_OBJECT in info.objects:
             return info.number
     raise DamageError(
-        "record.no-config",
+        NOTHING_RECORDED,
         "no attempt of the run has recorded its settings",
         hint="it never started: start a new run",
         location=record.store.uri,
