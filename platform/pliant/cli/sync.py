@@ -21,18 +21,17 @@ def sync(
     import os
 
     from pliant.errors import PliantError, StorageError
-    from pliant.registry import find_pipeline
     from pliant.storage.record import RunRecord
     from pliant.storage.store import Store
     from pliant.track.background import connect, deliver_all, reason
     from pliant.track.settings import masked, settle_uri
-    from pliant.train.recorded import load_recorded
+    from pliant.train.recorded import load_recorded, recorded_pipeline
 
     given = overrides or []
     target = resolve_run(run, [text for text in given if not text.startswith("tracking.")])
     store = Store(target.uri, target.settings.store)
     record = RunRecord.open(store)
-    ref = find_pipeline(str(record.identity["pipeline"]))
+    ref = recorded_pipeline(record)
     config, _ = load_recorded(record, ref, [text for text in given if text.startswith("tracking.")])
     storage = config.run.storage
     uri = masked(settle_uri(config.tracking, storage, os.environ)[0])
