@@ -60,6 +60,14 @@ def process_start(pid: int) -> float | None:
         return None
 
 
+def process_lives(identity: Mapping[str, Any]) -> bool | None:
+    """Whether the process of a ``process_identity`` lives; None when that cannot be seen from here."""
+    if any(identity.get(key) != value for key, value in _machine().items()):
+        return None
+    start = process_start(identity["pid"])
+    return start is not None and start == identity.get("pid_start")
+
+
 Liveness = Literal["alive", "dead", "unknown"]
 
 
@@ -87,10 +95,10 @@ class Owner:
         Args:
             fresh: seconds up to which a heartbeat counts as a sign of life.
         """
-        if all(self.info.get(key) == value for key, value in _machine().items()):
-            start = process_start(self.pid)
-            return "alive" if start is not None and start == self.info.get("pid_start") else "dead"
-        return "dead" if self.age > fresh + CLOCK_TOLERANCE else "unknown"
+        lives = process_lives(self.info)
+        if lives is None:
+            return "dead" if self.age > fresh + CLOCK_TOLERANCE else "unknown"
+        return "alive" if lives else "dead"
 
     def describe(self) -> str:
         """``pid 4711 on host h (attempt 3)``."""

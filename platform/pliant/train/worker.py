@@ -10,8 +10,6 @@ import contextlib
 import logging
 import math
 import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ from pliant.data.stream import LaneDataConfig, LaneDataset
 from pliant.errors import PliantError, StorageError, UnschedulableError, UserCodeError
 from pliant.observe.board import Board, Note
 from pliant.settings import RunConfig as Config
+from pliant.train.scratch import scratch_directory
 from pliant.train.work import WorkSpec, work
 
 _ENVIRONMENT = {
@@ -57,20 +56,19 @@ def cluster(config: Config, *, workers: int) -> Iterator[None]:
             ray.shutdown()
         return
     wanted = workers * config.elastic.resources_per_worker.get("CPU", 1.0) + workers * config.data.read.task_cpus * 2
-    folder = tempfile.mkdtemp(prefix="pliant-ray-")
-    ray.init(
-        address="local",
-        num_cpus=max(os.cpu_count() or 1, math.ceil(wanted)),
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        _temp_dir=folder,
-    )
-    try:
-        yield
-    finally:
-        ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
+    with scratch_directory("pliant-ray-") as folder:
+        ray.init(
+            address="local",
+            num_cpus=max(os.cpu_count() or 1, math.ceil(wanted)),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _temp_dir=folder,
+        )
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 def available_workers(config: Config) -> int:
@@ -98,26 +96,26 @@ def run_group(config: Config, spec: WorkSpec, *, workers: int, board: RemoteBoar
         PliantError: what a worker raised on purpose, or a UserCodeError or StorageError for the rest.
     """
     resources = config.elastic.resources_per_worker
-    scratch = tempfile.mkdtemp(prefix="pliant-train-")
-    trainer = TorchTrainer(
-        _train_function,
-        train_loop_config={"spec": spec, "board": board, "reader": config.data.reader},
-        torch_config=TorchConfig(backend="nccl" if resources.get("GPU") else "gloo"),
-        scaling_config=ScalingConfig(
-            num_workers=workers, use_gpu=bool(resources.get("GPU")), resources_per_worker=dict(resources)
-        ),
-        run_config=RunConfig(
-            name=f"{spec.name}-{spec.driver:06d}", storage_path=scratch, failure_config=FailureConfig(max_failures=0)
-        ),
-        datasets={"train": LaneDataset()} if config.data.reader == "ray" else None,
-        dataset_config=LaneDataConfig(),
-    )
-    try:
-        trainer.fit()
-    except Exception as error:
-        raise _as_pliant_error(error) from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with scratch_directory("pliant-train-") as scratch:
+        trainer = TorchTrainer(
+            _train_function,
+            train_loop_config={"spec": spec, "board": board, "reader": config.data.reader},
+            torch_config=TorchConfig(backend="nccl" if resources.get("GPU") else "gloo"),
+            scaling_config=ScalingConfig(
+                num_workers=workers, use_gpu=bool(resources.get("GPU")), resources_per_worker=dict(resources)
+            ),
+            run_config=RunConfig(
+                name=f"{spec.name}-{spec.driver:06d}",
+                storage_path=scratch,
+                failure_config=FailureConfig(max_failures=0),
+            ),
+            datasets={"train": LaneDataset()} if config.data.reader == "ray" else None,
+            dataset_config=LaneDataConfig(),
+        )
+        try:
+            trainer.fit()
+        except Exception as error:
+            raise _as_pliant_error(error) from error
 
 
 def _train_function(config: dict[str, Any]) -> None:
