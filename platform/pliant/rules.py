@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pliant.config.base import rule
 from pliant.config.problems import Problem
 from pliant.settings import RunConfig
+from pliant.train.settings import VERIFIED_OPTIMIZERS
 
 
 @rule("train.global_batch", "data.lanes")
@@ -53,6 +54,19 @@ def _resources(config: RunConfig) -> Iterator[Problem]:
             )
 
 
+@rule("optim.kind", "optim.allow_unverified", "train.reduction")
+def _optimizer(config: RunConfig) -> Iterator[Problem]:
+    optim = config.optim
+    if config.train.reduction == "exact" and optim.kind not in VERIFIED_OPTIMIZERS and not optim.allow_unverified:
+        yield Problem(
+            "optim.kind",
+            "optim.unverified",
+            f"optimizer {optim.kind!r} is not known to give the same update at every worker count; under"
+            f" train.reduction=exact the verified ones are {', '.join(VERIFIED_OPTIMIZERS)}",
+            "use one of them, or set optim.allow_unverified=true and give up bit-identical resumes",
+        )
+
+
 @rule("schedule.kind", "schedule.unit", "schedule.total")
 def _tokens(config: RunConfig) -> Iterator[Problem]:
     schedule = config.schedule
@@ -66,7 +80,9 @@ def _unit(config: RunConfig) -> Iterator[Problem]:
     schedule = config.schedule
     if schedule.kind == "constant" and not schedule.warmup and schedule.unit != "steps":
         message = "schedule.unit has no effect with schedule.kind constant and no schedule.warmup"
-        yield Problem("schedule.unit", "config.no-effect", message, "leave it at its default 'steps', or set schedule.warmup")
+        yield Problem(
+            "schedule.unit", "config.no-effect", message, "leave it at its default 'steps', or set schedule.warmup"
+        )
 
 
 @rule("schedule.unit", "schedule.total", "schedule.warmup", "train.steps", "train.global_batch")
@@ -80,4 +96,6 @@ def _warmup(config: RunConfig) -> Iterator[Problem]:
         yield Problem("schedule.warmup", "config.schedule", message, "shorten it")
 
 
-RULES: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (_batch, _workers, _resources, _tokens, _unit, _warmup)
+RULES: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
+    _batch, _workers, _resources, _optimizer, _tokens, _unit, _warmup,
+)  # fmt: skip

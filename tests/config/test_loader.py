@@ -222,7 +222,7 @@ def test_a_null_override_takes_a_file_value_back() -> None:
             "value",
             "override optim.kind=adam",
             "optim.kind is 'adam'; allowed: one of adamw, sgd",
-            "",
+            "did you mean adamw?",
         ),
         (
             TEXT,
@@ -403,6 +403,7 @@ def test_all_problems_are_said_at_once() -> None:
         "    did you mean train.steps (a whole number at least 1 or null)?\n"
         "  override foo  found 'foo'; an override is key=value, as in optim.lr=3e-4\n"
         "  override optim.kind=adam  optim.kind is 'adam'; allowed: one of adamw, sgd\n"
+        "    did you mean adamw?\n"
         "  override seed.x=1  seed is a setting, not a section; it has no x\n"
         "    write seed=…"
     )

@@ -57,7 +57,7 @@ def run_case(case: dict[str, Any]) -> list[tuple[Any, ...]]:
     model = shard_model(
         model, pipeline.blocks(model), workers, precision, activation_checkpointing=train.activation_checkpointing
     )
-    optimizer = build_optimizer(model, optim, exact=True)
+    optimizer = build_optimizer(model, optim)
     step = Step(
         pipeline=pipeline, model=model, optimizer=optimizer, workers=workers, precision=precision, seed=3,
         total_progress=STEPS, train=train, optim=optim, schedule=ScheduleSettings(warmup=3),

@@ -110,16 +110,11 @@ def test_errors_of_user_code(kind: type[Sound], code: str) -> None:
     assert caught.value.code == code
 
 
-def test_unverified_optimizer_is_refused_under_exact() -> None:
-    settings = OptimSettings(kind="torch.optim:Adagrad")
+def test_an_optimizer_of_ones_own_is_built_by_its_factory() -> None:
     model = nn.Linear(2, 2)
-    with pytest.raises(ConfigError, match=r"torch\.optim:Adagrad"):
-        build_optimizer(model, settings, exact=True)
-    assert type(build_optimizer(model, settings, exact=False)).__name__ == "Adagrad"
-    given_up = OptimSettings(kind="torch.optim:Adagrad", allow_unverified=True)
-    assert type(build_optimizer(model, given_up, exact=True)).__name__ == "Adagrad"
+    assert type(build_optimizer(model, OptimSettings(kind="torch.optim:Adagrad"))).__name__ == "Adagrad"
     with pytest.raises(ConfigError, match="is no optimizer"):
-        build_optimizer(model, OptimSettings(kind="nothing.here:Adam"), exact=False)
+        build_optimizer(model, OptimSettings(kind="nothing.here:Adam"))
 
 
 def test_decay_spares_biases_norms_and_tables_but_not_a_tied_matrix() -> None:

@@ -22,6 +22,7 @@ from pliant.config.rules import broken_rules, without_effect
 from pliant.config.schema import (
     Keys,
     allowed,
+    choices,
     fields,
     leaves,
     lookup,
@@ -32,7 +33,7 @@ from pliant.config.schema import (
     takes_none,
     valid_part,
 )
-from pliant.config.suggest import closest_key
+from pliant.config.suggest import closest, closest_key
 from pliant.config.yamlfile import Path, parse_yaml
 from pliant.errors import ConfigError
 
@@ -236,7 +237,9 @@ class _Checker:
         needed = allowed(field) if field is not None else "a mapping"
         if _not_finite(value):
             needed = needed.replace("a number", "a finite number")
-        self._problem("config.value", keys, f"{'.'.join(keys)} is {show(value)}; allowed: {needed}")
+        near = closest(str(value), choices(field.annotation), most=1) if field is not None else []
+        hint = f"did you mean {near[0]}?" if near else ""
+        self._problem("config.value", keys, f"{'.'.join(keys)} is {show(value)}; allowed: {needed}", hint)
 
     def _unknown(self, keys: Keys, parent: type[BaseModel]) -> None:
         meant, words = closest_key(keys, self._names)

@@ -188,6 +188,13 @@ def quantity_pattern(field: FieldInfo) -> str | None:
     return next((units.PATTERNS[mark.func] for mark in field.metadata if _is_quantity(mark)), None)
 
 
+def choices(annotation: Any) -> list[str]:
+    """The texts that a type names one by one."""
+    if get_origin(annotation) is Literal:
+        return [argument for argument in get_args(annotation) if isinstance(argument, str)]
+    return [text for argument in get_args(annotation) if _is_union(annotation) for text in choices(argument)]
+
+
 def takes_none(annotation: Any) -> bool:
     """Whether null is meant by a type."""
     return annotation is Any or type(None) in get_args(annotation)

@@ -14,9 +14,8 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from pliant.errors import ConfigError
-from pliant.train.settings import OptimSettings
+from pliant.train.settings import VERIFIED_OPTIMIZERS, OptimSettings
 
-VERIFIED = ("adamw", "sgd")
 _NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 
@@ -53,12 +52,8 @@ class DecoupledSGD(torch.optim.SGD):
         super().step()
 
 
-def build_optimizer(model: nn.Module, settings: OptimSettings, *, exact: bool) -> torch.optim.Optimizer:
-    """Builds the optimizer over a (sharded) model.
-
-    Raises:
-        ConfigError: the optimizer is not known to keep the exact promise and that was not given up.
-    """
+def build_optimizer(model: nn.Module, settings: OptimSettings) -> torch.optim.Optimizer:
+    """Builds the optimizer over a (sharded) model. Raises ConfigError when there is no such optimizer."""
     decayed, plain = split_decay(model)
     decays = [(decayed, settings.weight_decay), (plain, 0.0)]
     if settings.kind == "adamw":
@@ -68,14 +63,6 @@ def build_optimizer(model: nn.Module, settings: OptimSettings, *, exact: bool) -
         groups = [{"params": params, "decoupled_decay": decay} for params, decay in decays if params]
         return DecoupledSGD(
             groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, foreach=True
-        )
-    if exact and not settings.allow_unverified:
-        raise ConfigError(
-            "optim.unverified",
-            f"optimizer {settings.kind!r} is not known to give the same update at every worker count;"
-            f" under train.reduction=exact the verified ones are {', '.join(VERIFIED)}",
-            location="optim.kind",
-            hint="use one of them, or set optim.allow_unverified=true and give up bit-identical resumes",
         )
     return _custom(settings, decays)
 
@@ -87,7 +74,7 @@ def _custom(settings: OptimSettings, decays: list[tuple[list[nn.Parameter], floa
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             "optim.unknown",
-            f"{settings.kind!r} is no optimizer ({error}); allowed are {', '.join(VERIFIED)} and module:factory",
+            f"{settings.kind!r} is no optimizer ({error}); allowed: {', '.join(VERIFIED_OPTIMIZERS)} or module:factory",
             location="optim.kind",
         ) from error
     groups = [{"params": params, "weight_decay": decay} for params, decay in decays if params]

@@ -9,6 +9,8 @@ from pydantic import Field
 from pliant.config.base import Settings, rule, setting, unless, where
 
 ProgressUnit = Literal["steps", "samples", "tokens"]
+VERIFIED_OPTIMIZERS = ("adamw", "sgd")
+"""Optimizers that are known to give the same update at every worker count."""
 Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -72,9 +74,17 @@ class OptimSettings(Settings):
     nesterov: bool = setting(False, on_resume="frozen", only_with=where("optim.kind", "sgd"))
     """SGD with Nesterov momentum."""
     allow_unverified: bool = setting(
-        False, on_resume="frozen", only_with=(unless("optim.kind", "adamw", "sgd"), where("train.reduction", "exact"))
+        False,
+        on_resume="frozen",
+        only_with=(unless("optim.kind", *VERIFIED_OPTIMIZERS), where("train.reduction", "exact")),
     )
     """Accept an optimizer that is not known to keep ``exact``'s promise, which is then given up, visibly."""
+
+    @rule("kind")
+    def _known(self) -> None:
+        module, separator, factory = self.kind.partition(":")
+        if self.kind not in VERIFIED_OPTIMIZERS and not (module and separator and factory.isidentifier()):
+            raise ValueError(f"kind is {self.kind!r}; allowed: {', '.join(VERIFIED_OPTIMIZERS)} or module:factory")
 
     @rule("kind", "momentum", "nesterov")
     def _momentum(self) -> None:

@@ -142,7 +142,7 @@ def _assemble(
         precision,
         activation_checkpointing=config.train.activation_checkpointing,
     )
-    optimizer = build_optimizer(model, config.optim, exact=config.train.reduction == "exact")
+    optimizer = build_optimizer(model, config.optim)
     state = restore_state(
         store, workers, member, model, optimizer, fresh=fresh_state(config), now=now,
         data_digest=train_set.digest, exact=config.train.reduction == "exact",
