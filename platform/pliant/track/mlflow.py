@@ -29,7 +29,6 @@ for _name, _value in {
 }.items():
     os.environ.setdefault(_name, _value)
 
-import mlflow.pytorch  # noqa: E402
 from mlflow import MlflowClient  # noqa: E402
 from mlflow.entities import (  # noqa: E402
     Dataset,
@@ -173,6 +172,8 @@ class MlflowTracker:
 
     @_quiet
     def add_model(self, model: TrainedModel) -> None:
+        import mlflow.pytorch  # with torch, which nothing else here needs
+
         run = self._client.get_run(self._run_id)
         logged = self._client.create_logged_model(
             run.info.experiment_id, _MODEL, self._run_id, tags=dict(model.metadata), params=run.data.params
