@@ -36,7 +36,7 @@ def load_config(pipeline: str | PipelineRef, overrides: Overrides = ()) -> Loade
     source = short_path(ref.config_file)
     if not ref.config_file.exists():
         return load_config_text(ref, "", overrides, source=f"{source} (no such file)")
-    return load_config_text(ref, read_text(ref.config_file), overrides, source=source)
+    return load_config_text(ref, read_text(ref.config_file, source), overrides, source=source)
 
 
 def load_config_text(

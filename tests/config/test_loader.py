@@ -349,7 +349,7 @@ def test_a_null_override_takes_a_file_value_back() -> None:
             "override",
             "override name=",
             "name has no value",
-            "write name=null or name='\"\"'",
+            "nothing is null, empty text is '\"\"'",
         ),
         (
             TEXT,
@@ -357,7 +357,7 @@ def test_a_null_override_takes_a_file_value_back() -> None:
             "override",
             "override name=#5",
             "name has no value",
-            "write name=null or name='\"\"'",
+            "nothing is null, empty text is '\"\"'",
         ),
         (
             TEXT,
@@ -415,10 +415,10 @@ def test_a_long_value_is_shortened() -> None:
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file or directory"):
-        read_text(tmp_path / "none.yaml")
+        read_text(tmp_path / "none.yaml", "none.yaml")
     bad = tmp_path / "bad.yaml"
     bad.write_bytes(b"a: \xff")
     with pytest.raises(ConfigError, match="is not UTF-8 at byte 3"):
-        read_text(bad)
+        read_text(bad, "bad.yaml")
     bad.write_text("a: ü", encoding="utf-8")
-    assert read_text(bad) == "a: ü"
+    assert read_text(bad, "bad.yaml") == "a: ü"

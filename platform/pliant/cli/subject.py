@@ -47,7 +47,8 @@ def load_subject(
 
         file = Path(reference).expanduser()
         ref = otherwise if _is_loose(reference) else find_pipeline(str(file.with_suffix(".py").absolute()))
-        return load_config_text(ref, read_text(file), overrides, source=short_path(file.absolute())), ref
+        source = short_path(file.absolute())
+        return load_config_text(ref, read_text(file, source), overrides, source=source), ref
     record = _run(reference, [*places, *(text for text in overrides if text.startswith("run."))])
     if record is None:
         ref = find_pipeline(reference)

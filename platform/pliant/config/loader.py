@@ -8,6 +8,7 @@ text ── parse ──▶ values ── overrides ──▶ values ── unkn
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
@@ -59,18 +60,18 @@ class Loaded(Generic[M]):
     source: str
 
 
-def read_text(path: FilePath) -> str:
+def read_text(path: FilePath, source: str) -> str:
     """Reads a settings file.
 
     Raises:
-        ConfigError: ``config.file`` if it cannot be read or is not UTF-8.
+        ConfigError: ``config.file`` if it cannot be read or is not UTF-8; it calls the file ``source``.
     """
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError("config.file", f"cannot be read: {error.strerror}", location=str(path)) from None
+        raise ConfigError("config.file", f"cannot be read: {error.strerror}", location=source) from None
     except UnicodeDecodeError as error:
-        raise ConfigError("config.file", f"is not UTF-8 at byte {error.start}", location=str(path)) from None
+        raise ConfigError("config.file", f"is not UTF-8 at byte {error.start}", location=source) from None
 
 
 def load_settings(
@@ -105,9 +106,9 @@ def load_settings(
     except ValidationError as error:
         checker.add(error, known)
     checker.ask(rules, settings if settings is not None else valid_part(schema, known))
-    said = [f"override {text}" for text in overrides] if not isinstance(overrides, Mapping) else []
-    written = [*document.places.values(), *(said or [override.origin for override in given])]
-    raise_all(_in_order([*problems, *misplaced, *checker.problems], written))
+    by_hand = [] if isinstance(overrides, Mapping) else [f"override {text}" for text in overrides]
+    in_order = by_hand or [override.origin for override in given]
+    raise_all(_in_order([*problems, *misplaced, *checker.problems], in_order))
     if settings is None:  # every validation error became a problem, so this cannot be reached
         raise ConfigError("config.invalid", "the settings are not valid", location=source)
     origins = {leaf.dotted: checker.origin(leaf.keys) for leaf in leaves(type(settings))}
@@ -120,13 +121,15 @@ def _not_finite(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def _in_order(problems: Sequence[ConfigError], written: Sequence[str]) -> list[ConfigError]:
-    """Problems as the places they name follow each other in the file, then on the command line."""
-    first = {place: number for number, place in reversed(list(enumerate(written)))}
+def _in_order(problems: Sequence[ConfigError], overrides: Sequence[str]) -> list[ConfigError]:
+    """Problems as the places they name follow each other: in the file, then in the overrides."""
 
-    def position(problem: ConfigError) -> int:
-        whole = problem.location.rpartition(" at character ")[0]  # a place inside an override
-        return first.get(problem.location, first.get(whole, -1))
+    def position(problem: ConfigError) -> tuple[int, int, int]:
+        override, _, character = problem.location.partition(" at character ")
+        if override in overrides:
+            return 1, overrides.index(override), int(character or 0)
+        match = re.search(r":(\d+):(\d+)$", problem.location)
+        return (0, int(match[1]), int(match[2])) if match else (0, 0, 0)
 
     return sorted(problems, key=position)
 
@@ -216,7 +219,7 @@ class _Checker:
                 continue
             self._said.add(keys)
             self._unsound.add(keys)
-            if detail["type"] == "missing" and field is not None:
+            if detail["type"] == "missing" and field is not None and len(detail["loc"]) == len(keys):
                 self._problem("config.missing", keys, f"{'.'.join(keys)} is missing; needed: {allowed(field)}")
             elif detail["type"] in ("value_error", "assertion_error"):
                 rule = str(detail["ctx"]["error"])

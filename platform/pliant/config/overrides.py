@@ -61,7 +61,7 @@ def parse_override(text: str) -> Override:
         raise ConfigError(error.code, error.message, hint=hint, location=error.location) from None
     if document.value is None and value.strip() not in ("null", "~", "Null", "NULL"):
         raise ConfigError(
-            "config.override", f"{key} has no value", hint=f"write {key}=null or {key}='\"\"'", location=origin
+            "config.override", f"{key} has no value", hint="nothing is null, empty text is '\"\"'", location=origin
         )
     return Override(keys, document.value, origin, document.places)
 

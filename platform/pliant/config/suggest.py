@@ -17,7 +17,8 @@ def closest(name: str, known: Iterable[str], *, most: int = 3, cutoff: float = 0
 def closest_key(keys: Sequence[str], known: Sequence[Keys]) -> tuple[Keys | None, str]:
     """The setting that an unknown key may have meant.
 
-    Looks in the key's own section first, then for the same name elsewhere, then for a similar name anywhere.
+    Looks for the same name in the key's own section, then for the same name elsewhere, nearest first, then for a
+    similar name in its own section, then anywhere.
 
     Args:
         keys: the unknown key, in parts.
@@ -28,11 +29,12 @@ def closest_key(keys: Sequence[str], known: Sequence[Keys]) -> tuple[Keys | None
     """
     *parent, name = keys
     siblings = {k[-1]: k for k in known if k[:-1] == tuple(parent)}
-    if near := closest(name, siblings, most=1):
+    same = [k for k in known if _plain(k[-1]) == _plain(name)]
+    own = {name: k for name, k in siblings.items() if k in same or not same}
+    if near := closest(name, own, most=1):
         return siblings[near[0]], f"did you mean {'.'.join(siblings[near[0]])}"
-    elsewhere = [k for k in known if _plain(k[-1]) == _plain(name)]
-    if elsewhere:
-        found = elsewhere[0]
+    if same:
+        found = max(same, key=lambda k: _shared(k, parent))
         if len(found) == 1:
             return found, f"{found[0]} belongs at the top level: {found[0]}"
         return found, f"{found[-1]} belongs under {'.'.join(found[:-1])}: {'.'.join(found)}"
@@ -40,6 +42,11 @@ def closest_key(keys: Sequence[str], known: Sequence[Keys]) -> tuple[Keys | None
     if near := closest(name, by_name, most=1, cutoff=0.75):
         return by_name[near[0]], f"did you mean {'.'.join(by_name[near[0]])}"
     return None, ""
+
+
+def _shared(key: Keys, parent: Sequence[str]) -> int:
+    """How many parts of a key are those of a section."""
+    return next((i for i, (a, b) in enumerate(zip(key, parent, strict=False)) if a != b), min(len(key), len(parent)))
 
 
 def _plain(name: str) -> str:

@@ -19,6 +19,9 @@ Path = tuple[str | int, ...]
 Place = Callable[[int, int], str]
 """How a line and a column, both from 1, are called."""
 
+_YAML = "tag:yaml.org,2002:"
+_TAGS = {"null", "bool", "int", "float", "str", "seq", "map", "timestamp", "merge", "value"}
+"""The core schema's, and what else plain text may look like to the parser."""
 _NULL = re.compile(r"~|null|Null|NULL|")
 _BOOL = re.compile(r"(true|True|TRUE)|false|False|FALSE")
 _INT = re.compile(r"[-+]?[0-9]+")
@@ -68,7 +71,11 @@ def parse_yaml(
         document = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise _not_yaml(error.problem or error.context or "cannot be read", reader.place(mark)) from None
+        problem = error.problem or error.context or "cannot be read"
+        if problem.startswith("but ") and error.context:
+            problem = f"{error.context} {problem}"
+        hint = "indent with spaces" if "'\\t'" in problem else ""
+        raise _not_yaml(problem, reader.place(mark), hint) from None
     except YAMLError as error:
         raise _not_yaml(str(error).splitlines()[0], source) from None
     value = None if document is None else reader.value(document, root)
@@ -113,12 +120,16 @@ class _Reader:
         if id(node) in self._open:
             raise _not_yaml("an alias refers to the value that holds it", place)
         self._open.add(id(node))
+        tag = str(node.tag)
+        if tag.removeprefix(_YAML) not in _TAGS:
+            shown = tag.replace(_YAML, "!!")
+            self.problems.append(_not_yaml(f"the tag {shown} has no meaning here; write plain values", place))
         try:
             if node.id == "mapping":
                 return self._mapping(node, path)
             if node.id == "sequence":
                 return [self._item(item, (*path, index)) for index, item in enumerate(node.value)]
-            return self._scalar(node, place)
+            return self._scalar(node)
         finally:
             self._open.discard(id(node))
 
@@ -149,10 +160,8 @@ class _Reader:
             result[key] = self.value(value_node, (*path, key))
         return result
 
-    def _scalar(self, node: Any, place: str) -> Any:
+    def _scalar(self, node: Any) -> Any:
         tag = str(node.tag)
-        if not tag.startswith("tag:yaml.org,2002:"):
-            self.problems.append(_not_yaml(f"the tag {tag} has no meaning here; write plain values", place))
         plain = node.style is None and not tag.endswith(":str")
         return scalar(node.value) if plain else str(node.value)
 
@@ -161,5 +170,5 @@ def _dotted(path: Path) -> str:
     return ".".join(map(str, path))
 
 
-def _not_yaml(problem: str, place: str) -> ConfigError:
-    return ConfigError("config.yaml", f"not YAML: {problem}", location=place)
+def _not_yaml(problem: str, place: str, hint: str = "") -> ConfigError:
+    return ConfigError("config.yaml", f"not YAML: {problem}", hint=hint, location=place)

@@ -86,7 +86,7 @@ class OptimSettings(Settings):
         if self.kind not in VERIFIED_OPTIMIZERS and not (module and separator and factory.isidentifier()):
             raise ValueError(f"kind is {self.kind!r}; allowed: {', '.join(VERIFIED_OPTIMIZERS)} or module:factory")
 
-    @rule("kind", "momentum", "nesterov")
+    @rule("nesterov", "momentum", "kind")
     def _momentum(self) -> None:
         if self.kind == "sgd" and self.nesterov and not self.momentum:
             raise ValueError("nesterov needs momentum, and momentum is 0; set it, or leave nesterov out")
