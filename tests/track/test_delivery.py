@@ -174,10 +174,17 @@ def test_the_dataset_is_an_input_with_the_digest_of_its_manifest(run: DrivenRun,
         assert "203" in given.dataset.profile
 
 
-@pytest.mark.parametrize(
-    ("reason", "status"),
-    [("done", "FINISHED"), ("signal", "KILLED"), ("user", "FAILED"), ("damage", "FAILED"), ("infrastructure", "FAILED")],
-)
+ENDINGS: dict[StopReason, str] = {
+    "done": "FINISHED",
+    "signal": "KILLED",
+    "user": "FAILED",
+    "limit": "FAILED",
+    "damage": "FAILED",
+    "infrastructure": "FAILED",
+}
+
+
+@pytest.mark.parametrize(("reason", "status"), ENDINGS.items())
 def test_the_status_of_every_ending_and_of_the_resume_after_it(
     run: DrivenRun, uri: str, reason: StopReason, status: str
 ) -> None:
@@ -206,9 +213,7 @@ def test_a_driver_that_was_killed_is_told_of_once(run: DrivenRun, uri: str, tmp_
     assert "could not be told" in (settle_status(run.record) or "")
 
 
-def test_a_run_id_in_the_environment_changes_nothing(
-    run: DrivenRun, uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_id_in_the_environment_changes_nothing(run: DrivenRun, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     other = MlflowClient(tracking_uri=uri).create_run("0").info.run_id
     monkeypatch.setenv("MLFLOW_RUN_ID", other)
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "elsewhere")

@@ -44,7 +44,11 @@ def test_long_values_say_where_they_stand_whole() -> None:
 
 
 def test_settings_are_flattened() -> None:
-    nested = {"optim": {"lr": 2e-5, "betas": [0.9, 0.99]}, "seed": 0, "data": {"nulls": {}, "path": "a b", "tail": None}}
+    nested = {
+        "optim": {"lr": 2e-5, "betas": [0.9, 0.99]},
+        "seed": 0,
+        "data": {"nulls": {}, "path": "a b", "tail": None},
+    }
     assert dict(flatten(nested)) == {
         "optim.lr": "2e-05",
         "optim.betas": "[0.9, 0.99]",

@@ -12,7 +12,7 @@ from pliant.track.background import connect
 from pliant.track.settings import TrackingSettings
 from tests.track.records import DrivenRun
 
-ROUNDS, STEPS = 10, 40
+ROUNDS, STEPS = 8, 40
 
 
 def main(folder: Path, number: int, uri: str) -> None:
