@@ -19,8 +19,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic import ValidationError
+
 from pliant.config.suggest import closest
 from pliant.errors import ConfigError, UserCodeError
+from pliant.settings import run_config_for
 from pliant.sources import own_sources
 from pliant.train.settings import ModelGuards
 
@@ -69,15 +72,18 @@ class PipelineRef:
         Imports the settings file alone where there is one, and the pipeline's own file where there is none.
 
         Raises:
-            UserCodeError: the file cannot be imported, or holds no ``ModelSettings``.
+            UserCodeError: the file cannot be imported, holds no ``ModelSettings``, or one with a default that it
+                does not allow itself.
         """
         if self.settings_file.exists():
-            module = self._import(f"{self.module}_settings", self.settings_file)
-            return _member(module, "ModelSettings", ModelGuards, self.settings_file)
-        module = self._import(self.module, self.file)
-        if not hasattr(module, "ModelSettings"):
-            return ModelGuards
-        return _member(module, "ModelSettings", ModelGuards, self.file)
+            file, module = self.settings_file, self._import(f"{self.module}_settings", self.settings_file)
+        else:
+            file, module = self.file, self._import(self.module, self.file)
+            if not hasattr(module, "ModelSettings"):
+                return ModelGuards
+        found = _member(module, "ModelSettings", ModelGuards, file)
+        _check_defaults(found, file)
+        return found
 
     def load(self) -> type[Pipeline[Any]]:
         """The pipeline's class.
@@ -212,6 +218,16 @@ def _make_importable(root: Path) -> None:
     """Appends a folder to the import path: last, so that nothing in it hides an installed module."""
     if str(root) not in sys.path:
         sys.path.append(str(root))
+
+
+def _check_defaults(settings: type[ModelGuards], file: Path) -> None:
+    try:
+        run_config_for(settings)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, ("ModelSettings", *first["loc"])))
+        message = f"the defaults of {where} are not valid: {first['msg']}, found {first['input']!r}"
+        raise UserCodeError("pipeline.defaults", message, location=str(file)) from None
 
 
 def _member(module: ModuleType, attribute: str, kind: type[T], file: Path) -> type[T]:

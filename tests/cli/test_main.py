@@ -160,6 +160,24 @@ def test_the_users_own_error_is_shown_with_its_traceback(
     assert "IndexError: list index out of range\nerror[a.b] it failed\n" in shown
 
 
+def test_a_users_file_that_fails_is_shown_with_the_users_lines_alone(tmp_path: Path) -> None:
+    (tmp_path / "toy.py").write_text("")
+    (tmp_path / "toy_settings.py").write_text("def load():\n    return {}['x']\n\nload()\n")
+    done = pliant("config", "check", "./toy.py", cwd=tmp_path)
+    file = tmp_path / "toy_settings.py"
+    assert (done.returncode, done.stdout) == (1, "")
+    lines = [line for line in done.stderr.splitlines() if set(line.strip()) - set("~^")]
+    assert lines == [
+        "Traceback (most recent call last):",
+        f'  File "{file}", line 4, in <module>',
+        "    load()",
+        f'  File "{file}", line 2, in load',
+        "    return {}['x']",
+        "KeyError: 'x'",
+        f"error[pipeline.import] {file}  cannot be imported: KeyError: 'x'",
+    ]
+
+
 def test_an_interrupt_exits_130(monkeypatch: pytest.MonkeyPatch) -> None:
     from pliant.cli import config as config_command
 

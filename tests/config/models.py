@@ -47,4 +47,5 @@ class Tree(Settings):
     optim: Optim = setting(Optim(), on_resume="curve")
     train: Train = setting(on_resume="curve")
     extra: Inner | None = setting(None, on_resume="free")
+    pause: Seconds | None = setting(None, on_resume="free", gt=0)
     source: str | None = setting(None, on_resume="frozen", alias="from")

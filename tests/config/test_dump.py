@@ -56,7 +56,7 @@ def test_the_text_is_readable_and_may_name_origins() -> None:
         "resources: {CPU: 1.0}  # default",
     ]
     assert "  inner:\n    depth: 2  # default\n" in text
-    assert text.endswith("extra: null\nfrom: true-  # override from=true-\n")
+    assert text.endswith("extra: null\npause: null  # default\nfrom: true-  # override from=true-\n")
 
 
 def test_the_digest_depends_on_values_alone() -> None:

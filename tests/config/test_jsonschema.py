@@ -65,7 +65,7 @@ def test_it_is_a_schema_with_every_setting_and_what_it_means(model: type[BaseMod
         "optim: {inner: {depth: 9}}", "optim: {inner: {depth: 10}}", "optim: {inner: {wait: 10min}}",
         "optim: {inner: {wait: 10parsecs}}", "optim: {inner: {wait: .5h}}", "optim: {inner: {wait: 1e3ms}}",
         "extra: {depth: 1}", "extra: null", "extra: {deep: 1}", "from: here", "source: here", "sed: 1",
-        "anything: {a: [1]}",
+        "anything: {a: [1]}", "pause: 2s", "pause: null", "pause: 2x", "pause: 0",
     ],
 )  # fmt: skip
 def test_it_agrees_with_the_loader(text: str) -> None:

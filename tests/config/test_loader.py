@@ -42,7 +42,7 @@ def test_file_values_overrides_and_defaults_with_their_origins() -> None:
 
 def test_every_setting_has_an_origin() -> None:
     origins = load_settings(Tree, text=TEXT, source="x.yaml").origins
-    assert len(origins) == 20
+    assert len(origins) == 21
     assert "optim.inner.depth" in origins
     assert "from" in origins
 
@@ -174,7 +174,7 @@ def test_a_null_override_takes_a_file_value_back() -> None:
             "unknown-key",
             "override zzz=x",
             "zzz is not a setting",
-            "the top level has seed, name, size, columns, resources, anything, short, optim, train, extra, from",
+            "the top level has seed, name, size, columns, resources, anything, short, optim, train, extra, pause, from",
         ),
         # a misspelt required key is one problem, not two
         (

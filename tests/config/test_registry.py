@@ -126,6 +126,15 @@ def test_settings_may_stand_in_the_pipelines_own_file(toy: Path) -> None:
     assert refused("toy", toy.parent).message == "ModelSettings is 5; needed: a subclass of ModelGuards"
 
 
+def test_defaults_that_the_model_does_not_allow_itself(toy: Path) -> None:
+    (toy / "toy_settings.py").write_text(SETTINGS.replace("4,", "0,").replace('"frozen"', '"frozen", ge=1'))
+    error = refused("toy", toy.parent)
+    assert (error.code, error.location) == ("pipeline.defaults", str(toy / "toy_settings.py"))
+    assert error.message == (
+        "the defaults of ModelSettings.width are not valid: Input should be greater than or equal to 1, found 0"
+    )
+
+
 def test_the_files_are_those_that_it_imports_from_its_folder(toy: Path) -> None:
     (toy / "toy.py").write_text("import os\nimport pipelines.direct\nfrom pipelines import named, toy_settings\n")
     (toy / "direct.py").write_text("def later():\n    from .inner.deep import x\n    from . import (also)\n")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import traceback
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -64,6 +66,18 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
         return "  ".join(c.rjust(width) if right else c.ljust(width) for c, width, right in columns).rstrip()
 
     return "\n".join(map(line, cells))
+
+
+def own_frames(error: BaseException) -> traceback.TracebackException:
+    """The traceback of an error in user code, without what Pliant and the import system were doing around it."""
+    ours = str(Path(__file__).resolve().parents[1])
+    shown = traceback.TracebackException.from_exception(error)
+    link: traceback.TracebackException | None = shown
+    while link is not None:
+        frames = [f for f in link.stack if not f.filename.startswith((ours, "<frozen importlib"))]
+        link.stack = traceback.StackSummary.from_list(frames)
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return shown
 
 
 def error_text(error: PliantError, *, as_json: bool) -> str:

@@ -15,7 +15,7 @@ import typer
 
 from pliant import __version__
 from pliant.cli import config, data, gc, metrics, prepare, status, sync, train, verify
-from pliant.cli.common import error_text
+from pliant.cli.common import error_text, own_frames
 from pliant.errors import EXIT_INFRASTRUCTURE, PliantError, UserCodeError
 
 app = typer.Typer(
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         elif isinstance(error, UserCodeError) and error.__cause__ is not None:
-            traceback.print_exception(error.__cause__)
+            typer.echo("".join(own_frames(error.__cause__).format()), err=True, nl=False)
         typer.echo(error_text(error, as_json="--json" in given), err=True)
         return error.exit_code
     except Exception as error:

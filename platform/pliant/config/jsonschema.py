@@ -10,8 +10,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pliant.config.schema import Leaf, fields, quantity_pattern, section
+from pliant.config.schema import Leaf, bounds_of, fields, quantity_pattern, section
 
+_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 DRAFT = "http://json-schema.org/draft-07/schema#"
 
 
@@ -54,7 +55,12 @@ def _leaf(leaf: Leaf, own: dict[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = _draft7({k: v for k, v in own.items() if k not in ("title", "description", "only_with")})
     if (pattern := quantity_pattern(leaf.field)) is not None:
         outside: dict[str, Any] = {k: kept.pop(k) for k in ("default", "on_resume") if k in kept}
-        kept = {"anyOf": [kept, {"type": "string", "pattern": pattern}], **outside}
+        options = kept.get("anyOf", [kept])
+        number = {"type": "number"} | {
+            _BOUNDS[n]: v for m in leaf.field.metadata for n, v in bounds_of(m) if n in _BOUNDS
+        }
+        others = [option for option in options if option.get("type") not in ("number", "integer")]
+        kept = {"anyOf": [number, {"type": "string", "pattern": pattern}, *others], **outside}
     about = [_plain(leaf.field.description or ""), leaf.describe(), leaf.effect, leaf.resume]
     return {"description": "\n".join(filter(None, about)), **kept}
 

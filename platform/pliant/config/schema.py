@@ -185,7 +185,10 @@ def takes_booleans(annotation: Any) -> bool:
 
 def quantity_pattern(field: FieldInfo) -> str | None:
     """What a duration or a size looks like as text; None for other settings."""
-    return next((units.PATTERNS[mark.func] for mark in field.metadata if _is_quantity(mark)), None)
+    marks = list(field.metadata)
+    for option in get_args(field.annotation) if _is_union(field.annotation) else ():
+        marks += get_args(option)[1:] if get_origin(option) is Annotated else ()
+    return next((units.PATTERNS[mark.func] for mark in marks if _is_quantity(mark)), None)
 
 
 def choices(annotation: Any) -> list[str]:
@@ -220,7 +223,9 @@ def _words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
         return _words(arguments[0], (*inner, *metadata))
     quantity = next((_QUANTITIES[m.func] for m in metadata if _is_quantity(m)), None)
     limits = [
-        f"{_BOUNDS[n]} {v:g}" if isinstance(v, float) else f"{_BOUNDS[n]} {v}" for m in metadata for n, v in _bounds(m)
+        f"{_BOUNDS[n]} {v:g}" if isinstance(v, float) else f"{_BOUNDS[n]} {v}"
+        for m in metadata
+        for n, v in bounds_of(m)
     ]
     bounds = (" " + " and ".join(limits)) if limits else ""
     if quantity is not None:
@@ -243,7 +248,7 @@ def _is_quantity(mark: Any) -> bool:
     return isinstance(mark, BeforeValidator) and mark.func in _QUANTITIES
 
 
-def _bounds(mark: Any) -> Iterator[tuple[str, Any]]:
+def bounds_of(mark: Any) -> Iterator[tuple[str, Any]]:
     """Bounds of one metadata item; those that pydantic groups in one object included."""
     for name in _BOUNDS:
         value = getattr(mark, name, None)
