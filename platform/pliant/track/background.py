@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from pliant.errors import PliantError
+from pliant.errors import PliantError, StorageError
 from pliant.registry import PipelineRef
 from pliant.settings import RunConfig
 from pliant.storage.layout import attempt_key, encode
@@ -94,14 +94,21 @@ class BackgroundTracking:
         self._record, self._ref, self._config, self._tell = record, ref, config, tell
         self._delivery: Delivery | None = None
         self._failing: str | None = None
+        self._hopeless = False
         self._ending, self._give_up, self._done = threading.Event(), threading.Event(), threading.Event()
         threading.Thread(target=self._run, name="pliant-tracking", daemon=True).start()
 
     def finish(self, within: float) -> None:
+        if self._failing is not None:  # it has been away for a while already
+            within = min(within, self._config.tracking.stop_within)
         self._ending.set()
-        if not self._done.wait(within):
+        try:
+            in_time = self._done.wait(within)
+        except KeyboardInterrupt:
+            in_time = False
+        if not in_time:
             self._give_up.set()
-            self._failing = self._failing or f"{within:g} s were not enough"
+            self._failing = self._failing or f"it was not waited for longer than {within:g} s"
         if self._failing is not None:
             step = self._delivery.delivered_step() if self._delivery else 0
             self._tell(
@@ -120,7 +127,7 @@ class BackgroundTracking:
         while not self._ending.wait(pause):
             pause = every if self._try(final=False) else min(2 * pause, max(_LONGEST_PAUSE_S, every))
         for tries in range(_LAST_TRIES):
-            if self._try(final=True) or self._give_up.wait(float(tries + 1)):
+            if self._try(final=True) or self._hopeless or self._give_up.wait(float(tries + 1)):
                 break
         self._done.set()
 
@@ -138,6 +145,7 @@ class BackgroundTracking:
             if self._failing is None and not final:
                 self._tell(f"{self._where} cannot be told just now; training goes on: {reason(error)}")
             self._failing = reason(error)
+            self._hopeless = isinstance(error, PliantError) and not isinstance(error, StorageError)
             return False
         if self._failing is not None and not final:
             self._tell(f"{self._where} is caught up")

@@ -18,7 +18,7 @@ from pliant.track.settings import masked
 
 PROVENANCE_OBJECT = "provenance.json"
 DIFF_OBJECT = "code.diff"
-_LONGEST_S = 10.0
+_LONGEST_S = 5.0
 _LARGEST_DIFF = 4 * 2**20
 _MOST_UNTRACKED = 200
 

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import field_validator
 
 from pliant.config.base import Settings, setting, where
+from pliant.errors import ConfigError
 from pliant.units import Seconds
 
 _SCHEMES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https")
@@ -42,12 +43,8 @@ class TrackingSettings(Settings):
     @field_validator("uri")
     @classmethod
     def _known_scheme(cls, uri: str | None) -> str | None:
-        scheme, separator, _ = (uri or "").partition("://")
-        if uri is not None and (not separator or scheme.partition("+")[0] not in _SCHEMES):
-            listed = ", ".join(f"{s}://" for s in _SCHEMES)
-            raise ValueError(
-                f"{masked(uri)!r} is no tracking store that counts a repeated delivery once; allowed: {listed}"
-            )
+        if uri is not None and (problem := _problem(uri)):
+            raise ValueError(problem)
         return uri
 
 
@@ -60,11 +57,18 @@ def settle_uri(settings: TrackingSettings, storage: str, environment: Mapping[st
 
     Returns:
         (URI, where it came from when the settings leave it open).
+
+    Raises:
+        ConfigError: the environment names a store that cannot be used.
     """
     if settings.uri is not None:
         return _absolute(settings.uri), None
     if environment.get(_URI_VARIABLE):
-        return _absolute(TrackingSettings(uri=environment[_URI_VARIABLE]).uri or ""), f"variable {_URI_VARIABLE}"
+        uri = environment[_URI_VARIABLE]
+        if problem := _problem(uri):
+            hint = "set tracking.uri, which wins over it, or tracking.kind=none"
+            raise ConfigError("tracking.uri", problem, hint=hint, location=f"variable {_URI_VARIABLE}")
+        return _absolute(uri), f"variable {_URI_VARIABLE}"
     if "://" not in storage:
         return f"sqlite:///{Path(storage, 'mlflow.db')}", "mlflow.db under run.storage"
     return f"sqlite:///{home() / 'mlflow.db'}", "run.storage is remote: mlflow.db in the home directory"
@@ -84,6 +88,14 @@ def sqlite_file(uri: str) -> Path | None:
 def masked(text: str) -> str:
     """The text without the passwords of URIs in it."""
     return re.sub(r"(://[^/@:\s]*):[^/@\s]*@", r"\1:***@", text)
+
+
+def _problem(uri: str) -> str | None:
+    scheme, separator, _ = uri.partition("://")
+    if separator and scheme.partition("+")[0] in _SCHEMES:
+        return None
+    allowed = ", ".join(f"{s}://" for s in _SCHEMES)
+    return f"{masked(uri)!r} is no tracking store that counts what arrives twice once; allowed: {allowed}"
 
 
 def _absolute(uri: str) -> str:
