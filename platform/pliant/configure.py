@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from pliant.config.overrides import Overrides
 from pliant.registry import PipelineRef, find_pipeline
 from pliant.rules import RULES
 from pliant.settings import RunConfig, run_config_for
+from pliant.track.settings import masked, settle_uri
 
 
 class LoadedConfig(NamedTuple):
@@ -99,7 +101,11 @@ def absolute_paths(config: RunConfig) -> RunConfig:
 
 
 def derived_at_start(config: RunConfig) -> dict[str, str]:
-    """What a start makes of the settings that are left open, and from what, by dotted key; for people."""
+    """What a start makes of the settings that are left open, and from what, by dotted key; for people.
+
+    Raises:
+        ConfigError: the environment names a tracking store that cannot be used.
+    """
     data, train, elastic = config.data, config.train, config.elastic
     derived: dict[str, str] = {}
     if data.validation is None:
@@ -125,6 +131,12 @@ def derived_at_start(config: RunConfig) -> dict[str, str]:
         derived["eval.micro_batch"] = f"{train.micro_batch}, as train.micro_batch"
     if config.checkpoint.every_steps is None:
         derived["checkpoint.every_steps"] = "when checkpoint.overhead allows one, and by checkpoint.max_interval"
+    tracking = config.tracking
+    if tracking.uri is None and tracking.kind != "none":
+        uri, origin = settle_uri(tracking, absolute_paths(config).run.storage, os.environ)
+        derived["tracking.uri"] = f"{masked(uri)}, {origin}"
+    if tracking.experiment is None and tracking.kind != "none":
+        derived["tracking.experiment"] = "the pipeline's name"
     return derived
 
 

@@ -23,6 +23,7 @@ BASE = {"data.path": "d", "train.global_batch": 32, "train.micro_batch": 8, "tra
 def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names mean the project's own pipelines, and files are not relative to the checkout."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
 
 @pytest.fixture
@@ -63,10 +64,18 @@ def test_what_a_start_would_derive_is_said_with_what_it_comes_from(bare: str) ->
         "schedule.total": "the run's own length",
         "eval.micro_batch": "8, as train.micro_batch",
         "checkpoint.every_steps": "when checkpoint.overhead allows one, and by checkpoint.max_interval",
+        "tracking.uri": f"sqlite:///{Path.cwd()}/runs/mlflow.db, mlflow.db under run.storage",
+        "tracking.experiment": "the pipeline's name",
     }
     samples = load_config(bare, BASE | {"schedule.unit": "samples", "data.validation": "v", "data.columns": ["a"]})
     assert derived_at_start(samples.config)["schedule.total"] == "320, the run's own length"
-    settled = {"train.device": "cpu", "train.threads": 1, "schedule.kind": "constant", "checkpoint.every_steps": 5}
+    settled = {
+        "tracking.kind": "none",
+        "train.device": "cpu",
+        "train.threads": 1,
+        "schedule.kind": "constant",
+        "checkpoint.every_steps": 5,
+    }
     assert set(derived_at_start(load_config(bare, BASE | settled).config)) == {
         "data.validation", "data.columns", "eval.micro_batch",
     }  # fmt: skip
