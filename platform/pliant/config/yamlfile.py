@@ -24,6 +24,7 @@ _TAGS = {"null", "bool", "int", "float", "str", "seq", "map", "timestamp", "merg
 """The core schema's, and what else plain text may look like to the parser."""
 _NULL = re.compile(r"~|null|Null|NULL|")
 _BOOL = re.compile(r"(true|True|TRUE)|false|False|FALSE")
+_LONGEST_INT = 1000  # Python refuses to convert some thousand digits
 _INT = re.compile(r"[-+]?[0-9]+")
 _BASED = re.compile(r"0(?:o[0-7]+|x[0-9a-fA-F]+)")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
@@ -69,6 +70,9 @@ def parse_yaml(
     reader = _Reader(source, place or (lambda line, column: f"{source}:{line}:{column}"))
     try:
         document = YAML(typ="safe", pure=True).compose(text)
+        value = None if document is None else reader.value(document, root)
+    except RecursionError:
+        raise _not_yaml("it is nested too deeply", source) from None
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "cannot be read"
@@ -78,7 +82,6 @@ def parse_yaml(
         raise _not_yaml(problem, reader.place(mark), hint) from None
     except YAMLError as error:
         raise _not_yaml(str(error).splitlines()[0], source) from None
-    value = None if document is None else reader.value(document, root)
     if problems is None:
         raise_all(reader.problems)
     else:
@@ -93,7 +96,7 @@ def scalar(text: str) -> Any:
     if match := _BOOL.fullmatch(text):
         return match.group(1) is not None
     if _INT.fullmatch(text):
-        return int(text)
+        return int(text) if len(text) < _LONGEST_INT else float(text)
     if _BASED.fullmatch(text):
         return int(text, 0)
     if _FLOAT.fullmatch(text):
