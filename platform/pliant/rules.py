@@ -54,6 +54,14 @@ def _resources(config: RunConfig) -> Iterator[Problem]:
             )
 
 
+@rule("elastic.resources_per_worker", "train.device")
+def _idle_gpu(config: RunConfig) -> Iterator[Problem]:
+    if config.train.device == "cpu" and config.elastic.resources_per_worker.get("GPU", 0) > 0:
+        message = "elastic.resources_per_worker.GPU has no effect with train.device cpu: it would be held and left idle"
+        hint = "leave it out, or use train.device=auto"
+        yield Problem("elastic.resources_per_worker", "config.no-effect", message, hint)
+
+
 @rule("optim.kind", "optim.allow_unverified", "train.reduction")
 def _optimizer(config: RunConfig) -> Iterator[Problem]:
     optim = config.optim
@@ -97,5 +105,5 @@ def _warmup(config: RunConfig) -> Iterator[Problem]:
 
 
 RULES: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
-    _batch, _workers, _resources, _optimizer, _tokens, _unit, _warmup,
+    _batch, _workers, _resources, _idle_gpu, _optimizer, _tokens, _unit, _warmup,
 )  # fmt: skip

@@ -55,6 +55,13 @@ TOGETHER = [
         "  leave it out to ask for none\n",
     ),
     (
+        "a GPU that nothing uses",
+        ["elastic.resources_per_worker.GPU=1", "train.device=cpu"],
+        "error[config.no-effect] override elastic.resources_per_worker.GPU=1  "
+        "elastic.resources_per_worker.GPU has no effect with train.device cpu: it would be held and left idle\n"
+        "  leave it out, or use train.device=auto\n",
+    ),
+    (
         "nothing to read",
         ["data.columns=[]"],
         "error[config.value] override data.columns=[]  data: columns names no column; leave it out to read all\n",

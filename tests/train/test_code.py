@@ -10,10 +10,23 @@ from pathlib import Path
 import pytest
 
 from pliant.cli.main import main
-from pliant.errors import EXIT_USAGE, DamageError, UsageError
+from pliant.errors import EXIT_USAGE, ConfigError, DamageError, UsageError
+from pliant.registry import find_pipeline
 from pliant.storage.layout import attempt_key
+from pliant.storage.record import RunRecord
+from pliant.storage.settings import StorageSettings
+from pliant.storage.store import Store
 from pliant.train import driver
-from pliant.train.recorded import CODE_OBJECT, Code, explain_code, record_start, recorded_code
+from pliant.train.recorded import (
+    CODE_OBJECT,
+    CONFIG_OBJECT,
+    Code,
+    explain_code,
+    pipeline_identity,
+    record_start,
+    recorded_code,
+    recorded_pipeline,
+)
 from tests.train.runs import SETTINGS, Run
 
 SOURCE = Path(__file__).parent / "pipelines"
@@ -48,6 +61,10 @@ def run(pipeline: Path, dataset: str, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def resume(run: Run, *, accept_code: bool = False) -> driver.Launch:
     return driver.resumed_run(run.store, [], take_over=True, in_process=True, accept_code=accept_code)
+
+
+def resume_with(run: Run, *overrides: str) -> driver.Launch:
+    return driver.resumed_run(run.store, list(overrides), take_over=True, in_process=True)
 
 
 def test_what_is_recorded_are_digests_and_texts(run: Run, pipeline: Path) -> None:
@@ -110,6 +127,29 @@ def test_damaged_code_is_named(run: Run) -> None:
         with pytest.raises(DamageError) as caught:
             Code.from_bytes(data, place)
         assert caught.value.location == place
+
+
+def test_a_pipeline_by_module_and_attribute_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "net.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    ref = find_pipeline("package.net:Net")
+    record = RunRecord.create(Store(f"{tmp_path}/run", StorageSettings()), pipeline_identity(ref))
+    found = recorded_pipeline(record)
+    assert (found.module, found.file, found.attribute) == ("package.net", tmp_path / "package" / "net.py", "Net")
+
+
+def test_settings_that_are_no_text_are_damage(run: Run) -> None:
+    (Path(run.store.uri) / attempt_key(1, CONFIG_OBJECT)).write_bytes(b"\xff")
+    with pytest.raises(DamageError, match="it is not UTF-8"):
+        resume(run)
+
+
+def test_storage_that_says_where_the_run_is_is_no_change(run: Run) -> None:
+    assert resume_with(run, "run.storage=runs").changes == resume(run).changes
+    with pytest.raises(ConfigError, match=r"run\.storage is frozen"):
+        resume_with(run, "run.storage=elsewhere")
 
 
 def test_a_pipeline_that_is_gone_is_named(run: Run, pipeline: Path) -> None:

@@ -140,7 +140,11 @@ def load_recorded(record: RunRecord, ref: PipelineRef, overrides: Overrides = ()
     key = attempt_key(number, CONFIG_OBJECT)
     origins_key = attempt_key(number, ORIGINS_OBJECT)
     origins = decode(record.store.get(origins_key), f"{record.store.uri}/{origins_key}")
-    text, source = record.store.get(key).decode(), f"{record.store.uri}/{key}"
+    source = f"{record.store.uri}/{key}"
+    try:
+        text = record.store.get(key).decode()
+    except UnicodeDecodeError as error:
+        raise damaged(source, "it is not UTF-8") from error
     loaded = load_config_text(ref, text, source=source, recorded=origins)
     if not overrides:
         return loaded
