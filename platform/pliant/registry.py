@@ -173,7 +173,7 @@ def find_pipeline(reference: str, *, cwd: Path | None = None) -> PipelineRef:
         if (folder / f"{reference}.py").is_file():
             return _at(reference, folder / f"{reference}.py")
     known = known_pipelines(cwd=here)
-    near = closest(reference, known)
+    near = [f"./{reference}.py"] if (here / f"{reference}.py").is_file() else closest(reference, known)
     raise ConfigError(
         "pipeline.unknown",
         f"there is no pipeline {reference}; known: {', '.join(known) or 'none'}",

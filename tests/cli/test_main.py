@@ -84,6 +84,18 @@ def test_bad_usage_exits_2_with_a_suggestion(arguments: list[str], says: str) ->
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("argument", "written"), [("--optim.lr=3", "optim.lr=3"), ("--data.read.threads", "data.read.threads=VALUE")]
+)
+def test_a_setting_written_like_an_option_is_named(
+    argument: str, written: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["train", "digits", argument]) == 2
+    assert capsys.readouterr().err == (
+        f"error[usage.setting] {argument} is no option\n  settings have no dashes: {written}\n"
+    )
+
+
 def test_an_error_is_talk_without_a_traceback(tmp_path: Path) -> None:
     done = pliant("config", "show", "digitz", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")

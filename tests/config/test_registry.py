@@ -174,6 +174,11 @@ def test_unknown_names_get_the_closest_and_the_list(toy: Path) -> None:
     assert error.hint == "did you mean toy?"
 
 
+def test_a_file_of_that_name_in_the_working_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("")
+    assert refused("mine", tmp_path).hint == "did you mean ./mine.py?"
+
+
 def test_a_name_like_no_other_says_where_was_looked(toy: Path) -> None:
     assert refused("qqqqqq", toy.parent).hint.startswith(f"looked in {toy}, ")
 

@@ -6,6 +6,7 @@ a traceback, unless ``--debug`` is given or the user's own code raised.
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ import typer
 from pliant import __version__
 from pliant.cli import config, data, gc, metrics, prepare, status, sync, train, verify
 from pliant.cli.common import error_text, own_frames
-from pliant.errors import EXIT_INFRASTRUCTURE, PliantError, UserCodeError
+from pliant.errors import EXIT_INFRASTRUCTURE, PliantError, UsageError, UserCodeError
 
 app = typer.Typer(
     name="pliant",
@@ -66,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     try:
+        _no_dashes(given)
         app(args=[a for a in given if a != "--debug"], prog_name="pliant")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
@@ -87,3 +89,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         typer.echo(error_text(failure, as_json="--json" in given), err=True)
         return EXIT_INFRASTRUCTURE
     return 0
+
+
+def _no_dashes(arguments: Sequence[str]) -> None:
+    """Raises UsageError for a setting that is written like an option."""
+    for argument in arguments:
+        if match := re.fullmatch(r"--([A-Za-z_]+\.[A-Za-z_.]+)(=.*)?", argument, flags=re.DOTALL):
+            written = f"{match[1]}{match[2] or '=VALUE'}"
+            raise UsageError("usage.setting", f"{argument} is no option", hint=f"settings have no dashes: {written}")
