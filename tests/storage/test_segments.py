@@ -9,7 +9,7 @@ import pytest
 
 from pliant.errors import DamageError, FencedError, StorageError
 from pliant.storage.layout import CheckpointRef, Segment
-from pliant.storage.logs import read_log
+from pliant.storage.logs import read_log, read_log_after
 from pliant.storage.record import RunRecord
 from pliant.storage.segments import LogWriter
 from pliant.storage.store import Store
@@ -52,6 +52,23 @@ def test_append_flush_read(record: RunRecord) -> None:
     assert read[2]["name"] == "ä\n"
     first = "logs/metrics/a000001-s0000000001.jsonl"
     assert keys(record) == ([first] if record.store.is_local else [first, first.replace("01.j", "03.j")])
+
+
+def test_reading_on_from_any_entry_gives_the_rest(record: RunRecord) -> None:
+    first, second = record.claim_driver(), record.claim_driver()
+    for attempt in (first, second):
+        log = LogWriter(record.store, attempt, "metrics", every_s=NEVER)
+        for x in range(1, 6):
+            log.append({"x": x})
+            if x in (2, 3):
+                log.flush()
+        log.close()
+    whole = [(attempt, seq) for attempt in (1, 2) for seq in range(1, 6)]
+    for read in range(len(whole) + 1):
+        positions: dict[int, int] = {}
+        positions.update(whole[:read])
+        rest = [(a, n, e["x"]) for a, n, e in read_log_after(record.store, record.view(), "metrics", positions)]
+        assert rest == [(attempt, seq, seq) for attempt, seq in whole[read:]]
 
 
 def test_what_is_no_json_is_refused_at_once(local: RunRecord) -> None:
