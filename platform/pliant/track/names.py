@@ -22,7 +22,7 @@ def stored_name(name: str) -> str:
     """The name under which MLflow keeps a metric or parameter.
 
     A name that MLflow allows stays as it is; another gets ``_`` for what is not allowed, and four digits of its
-    digest, so that no two names become one: ``val/acc@1`` → ``val/acc_1_5d0f``.
+    digest, so that no two names become one: ``val/acc@1`` → ``val/acc_1_9cbb``.
     """
     tidy = posixpath.normpath(_NOT_ALLOWED.sub("_", name)).lstrip("/.")
     if tidy == name and 0 < len(name) <= NAME_LIMIT:
