@@ -72,7 +72,7 @@ def _measure(workers: int, saves: int) -> dict[str, float]:
 def _worker(rank: int, workers: int, saves: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/group", workers), rank=rank, world_size=workers)
-    group = join_workers(torch.device("cpu"))
+    group = join_workers(torch.device("cpu"), save_timeout=600)
     torch.manual_seed(0)
     model = Stack(LAYERS * workers)  # sharded over the workers, so that each rank's state stays as large
     precision = resolve_precision(TrainSettings(global_batch=1, micro_batch=1, steps=1))

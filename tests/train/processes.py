@@ -58,6 +58,9 @@ class Group:
             while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
                 time.sleep(0.02)
 
+    def wait_until_ended(self, rank: int) -> None:
+        self._members[rank].join()
+
     def signal(self, number: int) -> None:
         for pid in self.pids:
             os.kill(pid, number)

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import torch.distributed as dist
+
 from pliant.data.prepare import write_dataset
 from pliant.storage.attempts import Attempt
 from pliant.storage.layout import CHECKPOINTS, MANIFEST
@@ -148,6 +150,7 @@ class Before:
         call: n, from 1.
         signal: sent to the worker itself, or
         error: raised instead of the call, for ``times`` calls in a row.
+        rank: of the only worker that this happens to; None for all.
         committed: storage URI of a run and a step: the fault waits until the checkpoint of that step is committed,
             which happens beside training at a moment of its own.
     """
@@ -157,6 +160,7 @@ class Before:
     signal: int | None = None
     error: BaseException | None = None
     times: int = 1
+    rank: int | None = None
     committed: tuple[str, int] | None = None
 
     @contextmanager
@@ -171,7 +175,7 @@ class Before:
         def counted(*args: Any, **kwargs: Any) -> Any:
             nonlocal calls
             calls += 1
-            if self.call <= calls < self.call + self.times:
+            if self.call <= calls < self.call + self.times and self._mine():
                 self._wait()
                 if self.signal is not None:
                     os.kill(os.getpid(), self.signal)
@@ -181,6 +185,9 @@ class Before:
 
         with mock.patch.object(owner, method, counted):
             yield
+
+    def _mine(self) -> bool:
+        return self.rank is None or self.rank == dist.get_rank()
 
     def _wait(self) -> None:
         if self.committed is None:

@@ -49,7 +49,7 @@ def run_case(case: dict[str, Any]) -> list[tuple[Any, ...]]:
     train = TrainSettings(**{"global_batch": GLOBAL_BATCH, "micro_batch": 3, "steps": STEPS, **case.get("train", {})})
     optim = OptimSettings(**{"lr": 3e-3, "weight_decay": 0.1, **case.get("optim", {})})
     tail = case.get("tail", "carry")
-    workers = join_workers(torch.device("cpu"))
+    workers = join_workers(torch.device("cpu"), save_timeout=600)
     torch.manual_seed(11)
     pipeline = Masked(ModelSettings())
     model = pipeline.model()

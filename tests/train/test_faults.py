@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from pliant.errors import EXIT_INFRASTRUCTURE, PliantError
 from pliant.storage.faults import from_os_error
 from pliant.storage.layout import CheckpointRef
 from pliant.storage.store import Store
@@ -20,6 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 STEP = "pliant.train.step:Step.run"
 NEXT_BATCH = "pliant.train.feed:BatchFeed.next"
+WRITE = "pliant.checkpoint.dcp:ShardWriter.write_data"
 COMMIT = "pliant.checkpoint.writer:CheckpointWriter._commit"
 
 
@@ -135,6 +139,22 @@ def test_killed_in_the_middle_of_a_save(storage: str, dataset: str, whole: Run) 
     assert run.curve() == whole.curve()
 
 
+def test_a_worker_that_stops_in_mid_save_is_waited_for_no_longer_than_the_settings_say(
+    tmp_path: Path, dataset: str
+) -> None:
+    short = ["train.steps=2", "schedule.warmup=0", "eval.every_steps=null", "eval.at_end=false"]
+    run = Run.begin(str(tmp_path), dataset, *short, "run.store.retry_for=4", "checkpoint.peer_timeout=4")
+    group = run.group(2, fault=Before(WRITE, 1, signal=signal.SIGSTOP, rank=1))
+    group.wait_until_ended(0)  # while the other one still stands there
+    os.kill(group.pids[1], signal.SIGCONT)
+    with pytest.raises(RuntimeError) as caught:
+        group.results()
+    assert "PliantError: error[checkpoint.peer-silent]" in str(caught.value)
+    assert "another worker does not answer" in str(caught.value)
+    assert PliantError.exit_code == EXIT_INFRASTRUCTURE
+    assert run.record.view().checkpoints() == []
+
+
 def test_when_all_are_damaged_nothing_is_overwritten_and_nothing_starts_over(killed: Run) -> None:
     for ref in killed.record.view().checkpoints():
         edit(flip)(killed.store, f"{ref.prefix}/__0_0.distcp")
@@ -154,7 +174,7 @@ def test_a_disk_that_cannot_be_written_during_a_background_save(
     tmp_path: object, dataset: str, whole: Run, code: int
 ) -> None:
     run = Run.begin(str(tmp_path), dataset, "checkpoint.every_steps=10")
-    full = Before("pliant.checkpoint.dcp:ShardWriter.write_data", 1, error=from_os_error(OSError(code, "no"), "a disk"))
+    full = Before(WRITE, 1, error=from_os_error(OSError(code, "no"), "a disk"))
     run.attempt(2, fault=full)
     failed = run.events("checkpoint-failed")
     assert failed

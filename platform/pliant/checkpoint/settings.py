@@ -19,6 +19,9 @@ class CheckpointSettings(Settings):
     """Shortest time between two adaptive checkpoints."""
     max_interval: Seconds = setting(600.0, on_resume="free", gt=0, only_with=_ADAPTIVE)
     """Longest time between two checkpoints; wins over ``overhead``, and the run says so."""
+    peer_timeout: Seconds = setting(300.0, on_resume="free", gt=0)
+    """Longest that a save waits for another worker, beyond ``run.store.retry_for``, which that one may spend waiting
+    for storage. Then the run ends, resumable."""
     keep_last: int = setting(2, on_resume="free", ge=2)
     """Newest verified checkpoints kept. At least two: the newest may be damaged."""
     keep_best: int = setting(1, on_resume="free", ge=0)

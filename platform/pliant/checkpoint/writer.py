@@ -226,8 +226,7 @@ class CheckpointWriter:
             self._end(error)
         except Exception as error:
             _log.exception("checkpoint of step %d failed", job.ref.step)
-            message = f"saving broke off, probably because another worker is gone: {type(error).__name__}: {error}"
-            self._end(PliantError("checkpoint.broken-off", message, location=job.ref.prefix))
+            self._end(_broken_off(error, job.ref))
         finally:
             self._busy = False
 
@@ -332,6 +331,19 @@ class CheckpointWriter:
             self._error = error
             self._unsettled = False
             self._state.notify_all()
+
+
+def _broken_off(error: Exception, ref: CheckpointRef) -> PliantError:
+    """A collective failed: the group cannot be used any more, so that trying again would not help."""
+    if "Timed out" not in str(error):  # gloo's errors have no types
+        message = f"saving broke off, probably because another worker is gone: {type(error).__name__}: {error}"
+        return PliantError("checkpoint.broken-off", message, location=ref.prefix)
+    return PliantError(
+        "checkpoint.peer-silent",
+        f"saving broke off: another worker does not answer ({error})",
+        hint="resume the run; checkpoint.peer_timeout sets how long is waited beyond run.store.retry_for",
+        location=ref.prefix,
+    )
 
 
 def _yield_to_training() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -34,14 +35,18 @@ class Workers:
     background_group: dist.ProcessGroup
 
 
-def join_workers(device: torch.device) -> Workers:
-    """Describes the initialised default process group and adds the two host groups. Collective."""
+def join_workers(device: torch.device, *, save_timeout: float) -> Workers:
+    """Describes the initialised default process group and adds the two host groups. Collective.
+
+    Args:
+        save_timeout: seconds after which a worker that does not answer during a save counts as lost.
+    """
     return Workers(
         rank=dist.get_rank(),
         world_size=dist.get_world_size(),
         device=device,
         host_group=dist.new_group(backend="gloo"),
-        background_group=dist.new_group(backend="gloo"),
+        background_group=dist.new_group(backend="gloo", timeout=timedelta(seconds=save_timeout)),
     )
 
 
@@ -65,7 +70,7 @@ def shard_model(
     by the weight of the global batch. The sum has to be forced: gloo would otherwise fall back to a pre-divided one.
     """
     if activation_checkpointing:
-        blocks = [_checkpointed(model, block) for block in blocks]
+        blocks = checkpoint_blocks(model, blocks)
     mesh = init_device_mesh(workers.device.type, (workers.world_size,))
     model.to(workers.device)
     for block in blocks:
@@ -75,6 +80,11 @@ def shard_model(
         module.set_gradient_divide_factor(1.0)
         module.set_force_sum_reduction_for_comms(True)
     return model
+
+
+def checkpoint_blocks(model: nn.Module, blocks: list[nn.Module]) -> list[nn.Module]:
+    """Wraps each block in the model so that it recomputes its activations in backward; returns the wrapped ones."""
+    return [_checkpointed(model, block) for block in blocks]
 
 
 def _checkpointed(model: nn.Module, block: nn.Module) -> nn.Module:

@@ -98,7 +98,7 @@ def work(
     torch.set_num_threads(threads)
     wants_gpu = config.elastic.resources_per_worker.get("GPU", 0) > 0
     device = resolve_device(config.train, wants_gpu=wants_gpu, local_rank=local_rank)
-    workers = join_workers(device)
+    workers = join_workers(device, save_timeout=config.run.store.retry_for + config.checkpoint.peer_timeout)
     reporter = BoardReporter(exchange) if workers.rank == 0 else NullReporter()
     store = Store(spec.run_uri, config.run.store, on_wait=_say_waiting(reporter))
     member = join_run(store, workers, driver=spec.driver, reporter=reporter)
@@ -274,10 +274,10 @@ def total_progress(config: RunConfig, total_steps: int) -> float:
     return total_steps * config.train.global_batch if config.schedule.unit == "samples" else total_steps
 
 
-def first_rows(manifest: Manifest, config: RunConfig, columns: Any) -> pa.Table:
-    """A few rows, the same on every rank."""
+def first_rows(manifest: Manifest, config: RunConfig, columns: Any, *, count: int = _GUARD_ROWS) -> pa.Table:
+    """A few rows, the same on every rank: ``count``, or what the first row group has."""
     spec = read_spec(manifest, config.data, columns=columns, row_ids=False)
-    count = min(_GUARD_ROWS, int(manifest.group_rows[0]))
+    count = min(count, int(manifest.group_rows[0]))
     window = Window(epoch=0, lane=0, index=0, start=0, stop=count, pieces=(Piece(0, 0, count),))
     return read_window(spec, locate(manifest, window), None)
 
