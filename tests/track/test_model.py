@@ -5,12 +5,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import mlflow.pytorch
+import numpy as np
 import pytest
 import torch
+from mlflow import MlflowClient
 from torch import nn
 
 from pliant.registry import find_pipeline
+from pliant.track.mlflow import MlflowTracker
 from pliant.track.model import _code, _signature
+from pliant.track.tracker import Card, TrainedModel
 
 
 class Scores(nn.Module):
@@ -84,3 +89,35 @@ def test_the_code_beside_a_model_is_what_the_pipeline_imports_from_its_folder(
     found = {str(file.relative_to(target)) for file in target.rglob("*.py")}
     assert found == {"ownlm.py", "layers/__init__.py", "layers/wide.py"}
     assert [path.name for path in top] == ["layers", "ownlm.py"]
+
+
+def test_a_model_whose_upload_was_cut_off_gives_way_to_the_next_and_a_later_one_wins(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tracker = MlflowTracker(uri, str(tmp_path))
+    run_id = tracker.create(Card("identity", "run", "experiment", 0))
+    tracker.attach(run_id)
+    experiment = MlflowClient(tracking_uri=uri).get_run(run_id).info.experiment_id
+
+    def models() -> list[str]:
+        return [str(m.status) for m in MlflowClient(tracking_uri=uri).search_logged_models([experiment])]
+
+    def trained(weight: float) -> TrainedModel:
+        module = nn.Linear(2, 1, bias=False)
+        nn.init.constant_(module.weight, weight)
+        return TrainedModel(module, np.ones((3, 2), np.float32), np.ones((3, 1), np.float32), (), 7, {"a": "b"})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "log_model_artifacts", lambda *_: (_ for _ in ()).throw(ConnectionError("cut off")))
+        with pytest.raises(ConnectionError):
+            tracker.add_model(trained(1.0))
+    assert models() == ["PENDING"]
+    tracker.add_model(trained(2.0))
+    assert models() == ["READY"]
+    tracker.add_model(trained(3.0))
+    assert capfd.readouterr() == ("", "")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    loaded = mlflow.pytorch.load_model(f"runs:/{run_id}/model")
+    assert loaded(torch.ones(1, 2)).item() == 6.0
+    signature = mlflow.models.get_model_info(f"runs:/{run_id}/model").signature
+    assert signature.inputs.to_dict()[0]["tensor-spec"] == {"dtype": "float32", "shape": (-1, 2)}

@@ -44,7 +44,9 @@ def read_log_after(
         DamageError: as ``read_log``.
     """
     for attempt, segments in _segments(store, view, name).items():
-        seen = positions.get(attempt, 0)
+        seen, limit = positions.get(attempt, 0), view.accepts_log(name, attempt)
+        if limit is not None and seen >= limit:
+            continue
         passed = max(sum(segment.first <= seen + 1 for segment in segments) - 1, 0)
         before = segments[passed].first - 1 if passed else 0
         for _, seq, entry in _entries(store, view, name, attempt, segments[passed:], before):

@@ -72,6 +72,7 @@ class Delivery:
         """The run's id in the tracker, once it is known."""
         self._logs = (_Log("metrics", True), _Log("evaluations", True), _Log("system", False))
         self._known: dict[str, dict[int, int]] = {}
+        self._newest_step = 0
         self._replaced: dict[tuple[str, int], _Item] = {}
         self._renamed: dict[str, str] = {}
         self._infinite: dict[str, list[int]] = {}
@@ -124,8 +125,8 @@ class Delivery:
         self._tracker.set_tags({MODEL_TAG: ref.name})
 
     def delivered_step(self) -> int:
-        """The newest step that this process knows to be there."""
-        return max((max(steps, default=0) for key, steps in self._known.items() if key == "loss"), default=0)
+        """The newest step that is known to be there."""
+        return self._newest_step
 
     def _attach(self) -> None:
         """The run's counterpart: the one that the record names, else one made for it, else a new one."""
@@ -166,10 +167,11 @@ class Delivery:
         # What attempts before the newest driver's have to say they have said: later processes need not look.
         self._set_tags({**facts.tags, _CLOSED_TAG: str(max(facts.newest_driver - 1, 0))})
         self._facts = facts
+        self._known.clear()  # where another driver has been at work it may have delivered as well
 
     def _deliver_log(self, log: _Log, view: View, last_step: float) -> None:
         batch: list[_Item] = []
-        positions = dict(log.positions)
+        positions, newest = dict(log.positions), 0
         for attempt, seq, entry in read_log_after(self._record.store, view, log.name, positions):
             if entry["step"] > last_step:
                 break
@@ -177,6 +179,7 @@ class Delivery:
             positions[attempt] = seq
             if item is None:
                 continue
+            newest = item.step
             there = self._there(item.anchor).get(item.step)
             if there is not None:
                 if there != item.time_ms:
@@ -188,6 +191,8 @@ class Delivery:
             batch.append(item)
         self._send(batch)
         log.positions = positions
+        if log.name == "metrics":
+            self._newest_step = max(self._newest_step, newest)
 
     def _item(self, log: str, entry: dict[str, Any]) -> _Item | None:
         """An entry's metrics under the names they are stored by; notes what is renamed or infinite."""

@@ -36,6 +36,7 @@ from mlflow.entities import (  # noqa: E402
     DatasetInput,
     InputTag,
     LoggedModelOutput,
+    LoggedModelStatus,
     Metric,
     Param,
     RunTag,
@@ -176,6 +177,7 @@ class MlflowTracker:
         import mlflow.pytorch  # with torch, which nothing else here needs
 
         run = self._client.get_run(self._run_id)
+        self._drop_unfinished(run.info.experiment_id)
         logged = self._client.create_logged_model(
             run.info.experiment_id, _MODEL, self._run_id, tags=dict(model.metadata), params=run.data.params
         )
@@ -198,6 +200,13 @@ class MlflowTracker:
             self._client.log_model_artifacts(logged.model_id, f"{directory}/{_MODEL}")
         self._client.finalize_logged_model(logged.model_id, "READY")
         self._client.log_outputs(self._run_id, [LoggedModelOutput(logged.model_id, model.step)])
+
+    def _drop_unfinished(self, experiment_id: str) -> None:
+        """A model whose upload was cut off would be found before a complete one."""
+        wanted = f"name = '{_MODEL}' AND source_run_id = '{self._run_id}'"
+        for model in self._client.search_logged_models([experiment_id], wanted):
+            if model.status != LoggedModelStatus.READY:
+                self._client.delete_logged_model(model.model_id)
 
     def _experiment(self, name: str) -> str:
         found = self._client.get_experiment_by_name(name)
