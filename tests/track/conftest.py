@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
 from pliant.track.mlflow import MlflowTracker
+from tests.s3 import S3Server
 from tests.track.records import DrivenRun
 from tests.train.runs import prepare
 
@@ -32,6 +34,15 @@ def uri(tmp_path: Path, empty_database: Path) -> str:
 @pytest.fixture
 def run(tmp_path: Path) -> DrivenRun:
     return DrivenRun(Store(str(tmp_path / "runs" / "run"), StorageSettings()))
+
+
+@pytest.fixture(params=["local", "s3"])
+def stored_run(request: pytest.FixtureRequest, tmp_path: Path) -> DrivenRun:
+    """The same on each kind of storage."""
+    if request.param == "local":
+        return DrivenRun(Store(str(tmp_path / "runs" / "run"), StorageSettings()))
+    server: S3Server = request.getfixturevalue("s3_server")
+    return DrivenRun(Store(f"{server.uri(f't-{uuid.uuid4().hex}')}/run", StorageSettings()))
 
 
 @pytest.fixture(scope="session")

@@ -46,7 +46,8 @@ def test_steps_are_delivered_up_to_the_newest_checkpoint_and_the_rest_at_the_end
     assert the_run(uri).info.status == "FINISHED"
 
 
-def test_replays_are_not_sent_twice(run: DrivenRun, uri: str) -> None:
+def test_replays_are_not_sent_twice(stored_run: DrivenRun, uri: str) -> None:
+    run = stored_run
     run.start(dead=True)
     run.steps(1, 3)
     checkpoint = run.commit(3)
@@ -61,7 +62,10 @@ def test_replays_are_not_sent_twice(run: DrivenRun, uri: str) -> None:
     assert "pliant.steps_that_differ" not in the_run(uri).data.tags
 
 
-def test_after_a_fallback_mlflow_keeps_its_first_values_and_a_tag_names_the_steps(run: DrivenRun, uri: str) -> None:
+def test_after_a_fallback_mlflow_keeps_its_first_values_and_a_tag_names_the_steps(
+    stored_run: DrivenRun, uri: str
+) -> None:
+    run = stored_run
     run.start(dead=True)
     run.steps(1, 3)
     older = run.commit(3)
