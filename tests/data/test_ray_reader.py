@@ -35,7 +35,7 @@ def test_ray_stream_is_the_same(ray_cluster, tmp_path, shards, lanes, global_bat
 
 @pytest.mark.ray
 def test_ray_gives_the_same_bits(ray_cluster, tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr("pliant.data.stream._FIRST_CHUNK", 1)  # executions of 1, 4 and 16 windows
+    monkeypatch.setattr("pliant.data.stream._SECOND_CHUNK", 1)  # executions of 2, 1, 4 and 16 windows
     manifest = write_groups(tmp_path, RAGGED)
     tables = []
     for reader in ("local", "ray"):
@@ -97,7 +97,7 @@ def test_ray_reads_no_further_ahead_than_the_memory_bound_allows(ray_cluster, tm
     marks.mkdir()
     monkeypatch.setattr(stream_module, "_read", partial(read_and_mark, marks))
     data = settings(manifest, window=1, look_ahead=look_ahead)
-    ahead = RayBudget.within(windows_ahead(1, look_ahead), data.read.threads).ahead
+    ahead = RayBudget.within(windows_ahead(1, look_ahead), data.read.tasks).ahead
     with open_at(manifest, data, lanes=1, reader="ray", limit_epochs=1) as stream:
         for row in range(0, 400, 10):  # each share is one window
             stream.take(Share(0, 0, row, row + 10))

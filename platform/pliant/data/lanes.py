@@ -147,9 +147,10 @@ def open_stream(
             spec,
             schedule,
             seed=seed if shuffle else None,
-            budget=RayBudget.within(ahead, data.read.threads),
+            budget=RayBudget.within(ahead, data.read.tasks),
             cpus=data.read.task_cpus,
             window_bytes=largest_window_bytes(manifest, spec, data.window),
+            first=len(owned),
         )
     else:
         source = LocalReader(

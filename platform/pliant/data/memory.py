@@ -17,9 +17,12 @@ from pliant.data.settings import DataSettings
 
 _INDEX_BYTES = 32
 """Per row while a window is put in order: random words and indices."""
-_IN_HAND = 4
-"""Windows between Ray Data's executor and the stream, with one block to prefetch: that one, two being converted, and
-one in the thread that waits for them."""
+_FIRST_USE_BYTES = 32 * 2**20
+"""What reading takes once: code of the Parquet and codec libraries, threads' stacks and arenas (measured, 25–30 MB)."""
+_ALLOCATOR_SLACK = 1 / 8
+"""Freed memory that Arrow's allocator keeps for a while, of what is in use (measured, up to a tenth)."""
+_IN_HAND = 1
+"""Windows between Ray Data's executor and the stream: the one that the thread between them holds ready."""
 
 
 def memory_bound(
@@ -32,7 +35,8 @@ def memory_bound(
     columns: Sequence[str] | None = None,
     row_ids: bool = False,
 ) -> int:
-    """Bytes that the busiest rank's stream does not exceed: lanes × window × (1 + look-ahead), and reading itself.
+    """Bytes that the busiest rank's stream does not exceed: lanes × window × (1 + look-ahead), reading itself, and
+    what the process takes and keeps beside it.
 
     Columns of fixed width are known from the schema. Where others are read, one row group is, to learn how much
     its bytes grow when decoded; the bound is then as good as that row group is typical.
@@ -48,10 +52,13 @@ def memory_bound(
     # Where windows are smaller than a lane's share of a batch, several of them are needed at once.
     batch_bytes = owned * (global_batch // lanes) * float((group_bytes / manifest.group_rows).max())
     ahead = windows_ahead(owned, data.read.look_ahead)
-    if data.reader == "ray":  # it starts the next execution while the last one still has windows waiting
-        ahead = 2 * RayBudget.within(ahead, data.read.threads).ahead
+    at_once = data.read.threads
+    if data.reader == "ray":
+        at_once = data.read.tasks
+        ahead = RayBudget.within(ahead, at_once).ahead
     alive = (owned + ahead) * window_bytes
-    return int(alive + data.read.threads * (window_bytes + index_bytes) + batch_bytes)
+    in_use = alive + at_once * (window_bytes + index_bytes) + batch_bytes
+    return int(in_use * (1 + _ALLOCATOR_SLACK) + _FIRST_USE_BYTES)
 
 
 def windows_ahead(lanes_owned: int, look_ahead: int) -> int:
@@ -75,9 +82,9 @@ class RayBudget:
     held: int
 
     @classmethod
-    def within(cls, ahead: int, threads: int) -> RayBudget:
-        """The budget that reads ``ahead`` windows ahead, or as few more as ``threads`` tasks at once need."""
-        return cls(threads, max(threads, ahead - _IN_HAND))
+    def within(cls, ahead: int, tasks: int) -> RayBudget:
+        """The budget that reads ``ahead`` windows ahead, or as few more as so many tasks at once need."""
+        return cls(tasks, max(tasks, ahead - _IN_HAND))
 
     @property
     def ahead(self) -> int:
@@ -85,8 +92,8 @@ class RayBudget:
         return self.held + _IN_HAND
 
     def object_store_bytes(self, window_bytes: int) -> int:
-        """The limit to give to Ray Data, which lets results wait in half of it (measured with 2.60, and tested)."""
-        return 2 * self.held * window_bytes
+        """The limit to give to Ray Data: it starts a task while what its results may take is left of it."""
+        return self.held * window_bytes
 
 
 def largest_window_bytes(manifest: Manifest, spec: ReadSpec, window: int) -> int:

@@ -21,7 +21,9 @@ class ReadSettings(Settings):
     backoff: Seconds = setting(0.2, on_resume="free", gt=0)
     """Wait before the first retry; doubles with each further one, with jitter."""
     threads: int = setting(2, on_resume="free", ge=1)
-    """Decoding threads of the local reader, per worker."""
+    """Decoding threads, per worker, of the local reader and of evaluation."""
+    tasks: int = setting(4, on_resume="free", ge=1, only_with=where("data.reader", "ray"))
+    """Read tasks of the Ray Data reader under way at once, per worker: each is on its way about half of the time."""
     look_ahead: int = setting(1, on_resume="free", ge=0)
     """Windows per lane that are read ahead of the one in use. Counts in the memory bound."""
     task_cpus: float = setting(0.25, on_resume="free", gt=0, only_with=where("data.reader", "ray"))

@@ -6,25 +6,31 @@ The only file that touches Ray Data. What Ray Data is told, and why:
 - as many blocks as tasks and no target block size, else it cuts and joins what a task returns;
 - ``preserve_order``, else blocks come as they finish;
 - fractional CPUs per task and limits per rank, else the ranks' executions starve each other or the workers;
-- some hundreds of windows per execution: it puts every task into the object store before it starts the first.
+- some hundreds of windows per execution: it puts every task into the object store before it starts the first;
+- a callback that holds its scheduling loop while nobody waits for a window: the loop asks without a pause for what
+  has been read and may not be handed on yet, which takes most of a core away from training.
 
-Each rank has executions of its own, through ``Dataset.iterator()``; none of Ray Data's state has to survive.
+Each rank has executions of its own, one after the other; none of Ray Data's state has to survive.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
+import ray
 import ray.data
+from ray.data._internal.execution.execution_callback import ExecutionCallback
 from ray.data.block import BlockMetadata
 from ray.exceptions import RayTaskError
 from ray.train import DataConfig
@@ -35,10 +41,14 @@ from pliant.data.order import Window, window_permutation
 from pliant.data.reading import ReadSpec, ShardPiece, locate, read_window
 from pliant.errors import PliantError
 
-_FIRST_CHUNK = 64
-"""Windows of the first execution, few so that it starts at once; each one after it has four times as many …"""
+_SECOND_CHUNK = 64
+"""Windows of the second execution, few so that it is soon prepared; each one after it has four times as many …"""
 _LARGEST_CHUNK = 2048
 """… up to this many."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
+"""Of the scheduling loop while no window is wanted. Each is twice the one before, since what is left to do then is to
+fill the look-ahead, and soon nothing."""
+_SHARE_WITHIN_S = 1.0
 _CLOSE_WITHIN_S = 10.0
 _SILENCED = {
     "ray.data._internal.progress": logging.ERROR,  # "Progress bars disabled"
@@ -49,6 +59,10 @@ _SILENCED = {
 class RayReader:
     """Windows in the order of their schedule, read by Ray tasks. A window source for a LaneStream.
 
+    The first execution reads what the first batch needs and nothing else. Each further one is prepared while the one
+    before it runs, and begins to read when that one's last window has been handed over: what is read ahead is never
+    more than one execution's.
+
     Args:
         manifest: the dataset.
         spec: what to read.
@@ -57,6 +71,7 @@ class RayReader:
         budget: how far is read ahead.
         cpus: CPUs of one read task.
         window_bytes: of the largest window, decoded.
+        first: windows that the first batch needs.
     """
 
     def __init__(
@@ -69,18 +84,20 @@ class RayReader:
         budget: RayBudget,
         cpus: float,
         window_bytes: int,
+        first: int,
     ) -> None:
         self._manifest = manifest
         self._spec = spec
         self._schedule = schedule
         self._seed = seed
         self._window_bytes = window_bytes
-        self._start = partial(_tables, budget=budget, cpus=cpus, window_bytes=window_bytes)
-        self._chunk_size = _FIRST_CHUNK
+        self._dataset = partial(_dataset, budget=budget, cpus=cpus, window_bytes=window_bytes)
+        self._chunk_sizes = _chunk_sizes(first)
         self._closed = False
-        self._lock = threading.Lock()  # nothing starts once it is closed
+        self._lock = threading.Lock()  # nothing is prepared once it is closed
         self._executions: deque[_Execution] = deque()
-        self._start_next()
+        self._prepare_next()
+        self._begin()
 
     def __next__(self) -> tuple[Window, pa.Table]:
         """The next window of the schedule.
@@ -90,15 +107,16 @@ class RayReader:
             PliantError: the window could not be read; so does every further call.
             RuntimeError: the reader was closed, by this thread or another.
         """
-        if self._executions and not self._executions[0].windows:
-            self._executions.popleft().close()
         if not self._executions:
             raise StopIteration
         current = self._executions[0]
         table = current.take()
         window = current.windows.popleft()
         if len(self._executions) == 1 and len(current.windows) <= current.size // 2:
-            self._start_next()  # in good time, so that its start is not waited for
+            self._prepare_next()  # in good time, so that it is not waited for
+        if not current.windows:
+            self._executions.popleft().close()
+            self._begin()
         return window, table
 
     def release(self) -> None:
@@ -111,28 +129,58 @@ class RayReader:
         for execution in list(self._executions):
             execution.close()
 
-    def _start_next(self) -> None:
+    def _prepare_next(self) -> None:
         with self._lock:
-            windows = [] if self._closed else list(islice(self._schedule, self._chunk_size))
+            windows = [] if self._closed else list(islice(self._schedule, next(self._chunk_sizes)))
             if windows:
-                self._chunk_size = min(4 * self._chunk_size, _LARGEST_CHUNK)
                 source = LaneDatasource(self._manifest, self._spec, windows, self._seed, self._window_bytes)
-                self._executions.append(_Execution(partial(self._start, source), windows))
+                self._executions.append(_Execution(partial(self._dataset, source), windows))
+
+    def _begin(self) -> None:
+        if self._executions:
+            self._executions[0].begin()
+
+
+def _chunk_sizes(first: int) -> Iterator[int]:
+    yield first
+    size = _SECOND_CHUNK
+    while True:
+        yield size
+        size = min(4 * size, _LARGEST_CHUNK)
 
 
 class _Execution:
-    """One execution of Ray Data over some windows, driven by a thread that stays one table ahead."""
+    """One execution of Ray Data over some windows, driven by a thread that stays one table ahead.
 
-    def __init__(self, start: Callable[[], Any], windows: list[Window]) -> None:
+    Attributes:
+        windows: those not handed over yet.
+        size: windows altogether.
+    """
+
+    _numbers = count()
+    alive: ClassVar[WeakValueDictionary[int, _Execution]] = WeakValueDictionary()
+    """By number, since what Ray Data is told must be picklable."""
+
+    def __init__(self, dataset: Callable[[int], Any], windows: list[Window]) -> None:
         self.windows = deque(windows)
         self.size = len(windows)
         self._tables: SimpleQueue[pa.Table | BaseException] = SimpleQueue()
         self._room = threading.Semaphore()
+        self._begun = threading.Event()
+        self._wanted = threading.Event()
+        self._pause_s = _FIRST_PAUSE_S
         self._closed = False
+        self._executor: Any = None
+        number = next(self._numbers)
+        self.alive[number] = self
         self._thread = threading.Thread(
-            target=self._run, args=(start, list(windows)), name="pliant-ray-data", daemon=True
+            target=self._run, args=(partial(dataset, number), list(windows)), name="pliant-ray-data", daemon=True
         )
         self._thread.start()
+
+    def begin(self) -> None:
+        """Lets it read."""
+        self._begun.set()
 
     def take(self) -> pa.Table:
         item = self._tables.get()
@@ -144,48 +192,96 @@ class _Execution:
 
     def close(self) -> None:
         self._closed = True
-        self._room.release()
         self._tables.put(RuntimeError("the reader is closed"))
-        # Ray Data offers no way to interrupt a thread that waits for a block which no CPU is free to read.
+        self._room.release()
+        self._begun.set()
+        self._wanted.set()
+        self._shut_down()  # frees the thread if it waits for a task
         self._thread.join(_CLOSE_WITHIN_S)
 
-    def _run(self, start: Callable[[], Any], windows: list[Window]) -> None:
+    def wait_to_begin(self, executor: Any) -> None:
+        """Called by Ray Data's executor when it is ready to start its tasks."""
+        self._executor = executor
+        _await_share(executor)
+        self._begun.wait()
+
+    def wait_until_wanted(self) -> None:
+        """Called by Ray Data's executor after each turn of its loop."""
+        self._pause_s = _FIRST_PAUSE_S if self._wanted.wait(self._pause_s) else min(2 * self._pause_s, _LONGEST_PAUSE_S)
+
+    def _run(self, dataset: Callable[[], Any], windows: list[Window]) -> None:
         try:
-            tables = iter(start())
-            try:
-                for window in windows:
-                    self._room.acquire()
-                    if self._closed:
-                        break
-                    self._tables.put(_checked(next(tables, None), window))
-            finally:
-                tables.close()  # shuts the execution down and cancels its tasks
+            bundles = dataset().iter_internal_ref_bundles()
+            for window in windows:
+                self._room.acquire()
+                if self._closed:
+                    break
+                self._wanted.set()
+                table = _table(next(bundles, None), window)
+                self._wanted.clear()
+                self._tables.put(table)
+            self._wanted.set()  # the loop has to see that all is done
         except BaseException as error:
             self._tables.put(_own_error(error))
+        finally:
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        """Ends the executor and cancels its tasks, if it has been started."""
+        if self._executor is not None:
+            self._executor.shutdown(force=True)
 
 
-def _tables(source: LaneDatasource, *, budget: RayBudget, cpus: float, window_bytes: int) -> Any:
-    """An iterable of tables, one per read task in their order; nothing runs before it is iterated over."""
+class _Throttle(ExecutionCallback):
+    """Ray Data makes one for each execution, and calls it from the execution's own threads."""
+
+    def __init__(self, execution: int) -> None:
+        self._execution = _Execution.alive.get(execution)
+
+    def before_execution_starts(self, executor: Any) -> None:
+        if self._execution is not None:
+            self._execution.wait_to_begin(executor)
+
+    def on_execution_step(self, executor: Any) -> None:
+        if self._execution is not None:
+            self._execution.wait_until_wanted()
+
+
+def _dataset(source: LaneDatasource, execution: int, *, budget: RayBudget, cpus: float, window_bytes: int) -> Any:
+    """A dataset of one block per read task, in their order; nothing runs before it is iterated over."""
     _be_quiet()
     dataset = ray.data.read_datasource(source, override_num_blocks=len(source.tasks), num_cpus=cpus)
     context = dataset.context
     context.target_max_block_size = None
     context.enable_progress_bars = False
     context.print_on_execution_start = False
+    context.custom_execution_callback_classes = [partial(_Throttle, execution)]
     context.execution_options.preserve_order = True
     context.execution_options.resource_limits = ray.data.ExecutionResources.for_limits(
         cpu=budget.tasks * cpus,
         object_store_memory=budget.object_store_bytes(window_bytes),
     )
-    return dataset.iterator().iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1)
+    return dataset
 
 
-def _checked(table: pa.Table | None, window: Window) -> pa.Table:
+def _await_share(executor: Any) -> None:
+    """Waits until the executor knows its share of the cluster.
+
+    It asks for it in the background and once a second: until it has looked at the first answer, its share is nothing,
+    and it reads one window at a time. Where nothing is left for reading, that is how it will go on.
+    """
+    give_up = time.monotonic() + _SHARE_WITHIN_S
+    while executor._cluster_autoscaler.get_total_resources().is_zero() and time.monotonic() < give_up:
+        time.sleep(_SHARE_WITHIN_S / 50)
+    executor._resource_manager._global_limits_last_update_time = 0.0
+
+
+def _table(bundle: Any, window: Window) -> pa.Table:
     """Ray Data keeps blocks apart and in order only as long as it is told to in the right words: trust, but count."""
-    if table is None or table.num_rows != window.rows:
-        found = "no block" if table is None else f"a block of {table.num_rows} rows"
-        raise RuntimeError(f"Ray Data gave {found} where {window} was due")
-    return table
+    tables = [] if bundle is None else [ray.get(entry.ref) for entry in bundle.blocks]
+    if [table.num_rows for table in tables] != [window.rows]:
+        raise RuntimeError(f"Ray Data gave blocks of {[t.num_rows for t in tables]} rows where {window} was due")
+    return tables[0]
 
 
 def _own_error(error: BaseException) -> BaseException:

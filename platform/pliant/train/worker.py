@@ -23,6 +23,7 @@ from pliant.data.stream import LaneDataConfig, LaneDataset
 from pliant.errors import PliantError, StorageError, UnschedulableError, UserCodeError
 from pliant.observe.board import Board, Note
 from pliant.settings import RunConfig as Config
+from pliant.train.parallel import lost_peer
 from pliant.train.scratch import scratch_directory
 from pliant.train.work import WorkSpec, work
 
@@ -55,7 +56,8 @@ def cluster(config: Config, *, workers: int) -> Iterator[None]:
         finally:
             ray.shutdown()
         return
-    wanted = workers * config.elastic.resources_per_worker.get("CPU", 1.0) + workers * config.data.read.task_cpus * 2
+    read = config.data.read
+    wanted = workers * (config.elastic.resources_per_worker.get("CPU", 1.0) + read.tasks * read.task_cpus)
     with scratch_directory("pliant-ray-") as folder:
         ray.init(
             address="local",
@@ -154,7 +156,7 @@ class RemoteBoard:
 
 
 def _as_pliant_error(error: BaseException) -> PliantError:
-    """The error that explains a failed group: Pliant's own if any worker raised one, else the lowest rank's."""
+    """The error that explains a failed group: Pliant's own if any worker raised one, else the user's, else a loss."""
     failures = getattr(error, "worker_failures", None) or {}
     causes = [failures[rank] for rank in sorted(failures)] or [error]
     for cause in causes:
@@ -162,10 +164,15 @@ def _as_pliant_error(error: BaseException) -> PliantError:
         if own is not None:
             return own
     for rank in sorted(failures):
-        text = str(failures[rank])
-        if not isinstance(failures[rank], ray.exceptions.RayActorError):
-            return UserCodeError("worker.failed", f"rank {rank} raised:\n{text}")
-    return StorageError("cluster.worker-lost", f"a worker was lost: {causes[0]}", hint="resume the run")
+        if not _is_dead(failures[rank]) and not lost_peer(failures[rank]):
+            return UserCodeError("worker.failed", f"rank {rank} raised:\n{failures[rank]}")
+    cause = next(filter(_is_dead, causes), causes[0])  # the others only noticed
+    return StorageError("cluster.worker-lost", f"a worker was lost: {cause}", hint="resume the run")
+
+
+def _is_dead(failure: BaseException) -> bool:
+    """Whether a worker was killed or answers no more. Ray Train's types for it are no part of its API."""
+    return isinstance(failure, ray.exceptions.RayActorError) or type(failure).__name__.startswith("WorkerHealthCheck")
 
 
 def _find_own(error: BaseException | None) -> PliantError | None:
