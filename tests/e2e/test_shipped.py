@@ -25,6 +25,7 @@ def test_smoke(name: str, tmp_path: Path) -> None:
     length = ["train.steps=2", *(["train.epochs=null"] if name == "digits" else [])]
     output = Command("train", name, "--name", "smoke", "--in-process", *short, *length, cwd=tmp_path).finish()
     assert "done: step 2 of 2" in output
+    assert f"MLflow at sqlite:///{tmp_path}/runs/mlflow.db has the run as" in output
     output = Command("resume", "smoke", "--in-process", "train.steps=3", cwd=tmp_path).finish()
     assert "from step 2 of attempt 2" in output
     assert last_step(store_of(str(tmp_path / "runs"), "smoke")) == 3
