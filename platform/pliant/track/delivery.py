@@ -74,6 +74,7 @@ class Delivery:
         self._known: dict[str, dict[int, int]] = {}
         self._newest_step = 0
         self._replaced: dict[tuple[str, int], _Item] = {}
+        self._uncompared = False
         self._renamed: dict[str, str] = {}
         self._infinite: dict[str, list[int]] = {}
         self._checkpoints: set[str] | None = None
@@ -88,13 +89,14 @@ class Delivery:
             Exception: whatever the tracker or the storage raises; what had been delivered is not sent again.
         """
         try:
+            view = self._record.view()  # before the status: of a driver that has ended, it then shows the last word
             truth = self.set_status()
-            view = self._record.view()
             self._deliver_history(view)
             for log in self._logs:
                 self._deliver_log(log, view, math.inf if truth.ended or not log.cut else _covered(view))
             self._deliver_checkpoints(view)
             self._set_tags(self._notes())
+            self._uncompared = False
             return truth
         except BaseException:
             self._known.clear()  # a call that failed may have succeeded: ask again
@@ -184,6 +186,7 @@ class Delivery:
             if there is not None:
                 if there != item.time_ms:
                     self._replaced[(log.name, item.step)] = item
+                    self._uncompared = True
                 continue
             if batch and sum(len(i.values) for i in batch) + len(item.values) > _POINTS_PER_CALL:
                 self._send(batch)
@@ -250,7 +253,7 @@ class Delivery:
         if self._infinite:
             listed = "; ".join(f"{key}: {ranges(steps)}" for key, steps in sorted(self._infinite.items()))
             notes["pliant.infinite"] = f"{listed} (stored as ±1.797e+308)"
-        if self._replaced and (differ := self._differences()):
+        if self._uncompared and (differ := self._differences()):
             notes["pliant.steps_that_differ"] = differ
         return notes
 
