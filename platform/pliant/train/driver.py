@@ -7,14 +7,11 @@ resume     read record, owner gone? ─► compare settings ─┴► claim ─�
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
-from types import FrameType
 from typing import Any
 
 from pliant.config.dump import config_to_dict
@@ -25,7 +22,6 @@ from pliant.data.manifest import Manifest
 from pliant.errors import (
     EXIT_DONE,
     EXIT_INFRASTRUCTURE,
-    EXIT_INTERRUPTED,
     EXIT_STOPPED,
     EXIT_UNSCHEDULABLE,
     EXIT_USAGE,
@@ -35,9 +31,10 @@ from pliant.errors import (
     PliantError,
     UsageError,
 )
-from pliant.observe.board import STOP, Board
+from pliant.observe.board import Board
 from pliant.observe.console import Console
 from pliant.observe.display import Display
+from pliant.observe.output import leave_terminal_to_debuggers
 from pliant.registry import PipelineRef, find_pipeline
 from pliant.settings import RunConfig
 from pliant.storage.attempts import Attempt, StopReason
@@ -58,6 +55,8 @@ from pliant.train.recorded import (
     record_start,
     recorded_pipeline,
 )
+from pliant.train.screen import start_lines
+from pliant.train.stopping import TERM_WITHIN_S, OutOfTime, Stopping
 
 _REASONS: dict[int, StopReason] = {
     EXIT_DONE: "done",
@@ -214,47 +213,62 @@ def drive(launch: Launch, console: Console) -> Ending:
     attempt = launch.record.claim_driver()
     record_start(attempt, launch.config, launch.origins, launch.code)
     record_provenance(attempt, launch.ref.file, launch.ref.code_digest)
-    console.start(_start_lines(launch))
-    tracking = start_tracking(launch.record, launch.ref, launch.config, console.event)
+    console.start(start_lines(launch))
+    tracking = start_tracking(launch.record, launch.ref, launch.config, console.warn)
     system = SystemLog(launch.record.store, attempt, float(launch.record.identity["created"]))
     events = LogWriter(launch.record.store, attempt, "events", every_s=launch.config.run.store.segment_every)
     for change in launch.changes.curve if launch.changes else ():
         events.append({"kind": "setting", "text": f"changed {change}", "time": time.time()})
     for file in launch.code_changes:
         events.append({"kind": "code", "text": f"changed code was accepted: {file}", "time": time.time()})
-    with attempt.heartbeat():
-        ending = (_drive_here if launch.in_process else _drive_ray)(launch, attempt, console, system)
+    stopping = Stopping(console.warn)
+
+    def requested(request: dict[str, Any]) -> None:
+        stopping.ask("request", f"pliant stop, from pid {request.get('pid')} on host {request.get('host')}")
+
+    with attempt.heartbeat(on_stop=requested), console.takes_warnings():
+        try:
+            with stopping.signals():
+                ending = (_drive_here if launch.in_process else _drive_ray)(launch, attempt, console, system, stopping)
+        except OutOfTime:
+            console.warn(f"no checkpoint within {TERM_WITHIN_S:.0f} s of SIGTERM: the last one serves")
+            ending = Ending("signal", EXIT_STOPPED, launch.record.store.uri, 0, launch.plan.steps)
+        except KeyboardInterrupt:
+            _quietly(lambda: attempt.stop("signal", "interrupted at once"))
+            raise
         events.append({"kind": "end", "text": ending.reason, "step": ending.step, "time": time.time()})
         system.close()
         _quietly(events.close)
-        _quietly(lambda: attempt.stop(ending.reason, str(ending.error or "")))
+        _quietly(lambda: attempt.stop(ending.reason, str(ending.error or ", ".join(stopping.causes))))
     settings = launch.config.tracking
-    tracking.finish(settings.stop_within if ending.reason == "signal" else settings.finish_within)
+    tracking.finish(stopping.time_left(settings.stop_within) if ending.reason == "signal" else settings.finish_within)
     return ending
 
 
-def _drive_here(launch: Launch, attempt: Attempt, console: Console, system: SystemLog) -> Ending:
+def _drive_here(launch: Launch, attempt: Attempt, console: Console, system: SystemLog, stopping: Stopping) -> Ending:
     """In this process, on the main thread: debuggers work, and no Ray is started."""
     from pliant.train.parallel import single_process_group
     from pliant.train.work import work
 
     board = Board()
-    with Display(system.tap(board.drain), console) as display, _signals(board.request, console) as caught:
+    stopping.attach(board.request)
+    with Display(system.tap(board.drain), console) as display:
         error = None
         try:
-            with single_process_group():
+            with single_process_group(), leave_terminal_to_debuggers(console):
                 work(_spec(launch, attempt), local_rank=0, exchange=board.exchange)
         except PliantError as own:
             error = own
-    return _ending(launch, display, error, caught)
+    return _ending(launch, display, error, stopping)
 
 
-def _drive_ray(launch: Launch, attempt: Attempt, console: Console, system: SystemLog) -> Ending:
+def _drive_ray(launch: Launch, attempt: Attempt, console: Console, system: SystemLog, stopping: Stopping) -> Ending:
     from pliant.train.worker import RemoteBoard, available_workers, cluster, in_thread, run_group, too_small
 
     config, workers = launch.config, launch.plan.workers
     error: PliantError | None = None
     with cluster(config, workers=workers):
+        stopping.arm()
         fitting = available_workers(config)
         workers = choose_workers(
             launch.plan.lanes, config.elastic.min_workers, config.elastic.max_workers, fitting=fitting
@@ -264,8 +278,11 @@ def _drive_ray(launch: Launch, attempt: Attempt, console: Console, system: Syste
             return Ending(
                 "limit", EXIT_UNSCHEDULABLE, launch.record.store.uri, 0, launch.plan.steps, too_small(config, fitting)
             )
+        if stopping.asked:  # before anything was started that would have to be saved
+            return Ending("signal", stopping.exit_code, launch.record.store.uri, 0, launch.plan.steps)
         board = RemoteBoard.start()
-        with Display(system.tap(board.drain), console) as display, _signals(board.request, console) as caught:
+        stopping.attach(board.request)
+        with Display(system.tap(board.drain), console) as display:
             thread, box = in_thread(run_group, config, _spec(launch, attempt), workers=workers, board=board)
             while thread.is_alive():
                 thread.join(0.2)  # short, so that signals are seen
@@ -273,7 +290,7 @@ def _drive_ray(launch: Launch, attempt: Attempt, console: Console, system: Syste
             if raised is not None and not isinstance(raised, PliantError):
                 raise raised
             error = raised
-    return _ending(launch, display, error, caught)
+    return _ending(launch, display, error, stopping)
 
 
 def _spec(launch: Launch, attempt: Attempt) -> Any:
@@ -290,7 +307,7 @@ def _spec(launch: Launch, attempt: Attempt) -> Any:
     )
 
 
-def _ending(launch: Launch, display: Display, error: PliantError | None, caught: list[int]) -> Ending:
+def _ending(launch: Launch, display: Display, error: PliantError | None, stopping: Stopping) -> Ending:
     uri, step = launch.record.store.uri, int(display.progress.get("step", 0))
     rest: dict[str, Any] = {"values": display.values(), "rate": display.mean_rate(), "unit": display.unit}
     total = launch.plan.steps
@@ -299,32 +316,7 @@ def _ending(launch: Launch, display: Display, error: PliantError | None, caught:
         return Ending(reason, error.exit_code, uri, step, total, error, **rest)
     if display.ended.get("done"):
         return Ending("done", EXIT_DONE, uri, int(display.ended["step"]), total, **rest)
-    code = EXIT_INTERRUPTED if signal.SIGINT in caught else EXIT_STOPPED
-    return Ending("signal", code, uri, int(display.ended.get("step", step)), total, **rest)
-
-
-@contextmanager
-def _signals(request: Callable[[int], None], console: Console) -> Iterator[list[int]]:
-    """The first SIGINT or SIGTERM asks for a checkpoint and a stop; a second SIGINT stops at once."""
-    caught: list[int] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if signal.SIGINT in caught and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        caught.append(number)
-        console.event("stopping after a checkpoint; press Ctrl-C again to stop at once")
-        # Asking may call a remote actor, which a signal handler should not wait for.
-        threading.Thread(target=request, args=(STOP,), daemon=True).start()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield caught
-        return
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield caught
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return Ending("signal", stopping.exit_code, uri, int(display.ended.get("step", step)), total, **rest)
 
 
 def _quietly(call: Callable[[], Any]) -> None:
@@ -336,10 +328,16 @@ def _quietly(call: Callable[[], Any]) -> None:
 
 
 def _plan(config: RunConfig, ref: PipelineRef, datasets: Datasets, *, in_process: bool) -> RunPlan:
-    columns = config.data.columns or ref.load().columns
+    from pliant.train.sizing import Sizing, local_rooms
+
+    pipeline = ref.load()
+    columns = config.data.columns or pipeline.columns
     allowed = (1, 1) if in_process else (config.elastic.min_workers, config.elastic.max_workers)
     workers = choose_workers(config.data.lanes or 1, *allowed)
-    return make_plan(config, datasets, tuple(columns) if columns else None, workers=workers)
+    plan = make_plan(config, datasets, tuple(columns) if columns else None, workers=workers)
+    sizing = Sizing(config, pipeline, datasets)
+    sizing.refuse_what_does_not_fit((allowed[0], workers), local_rooms(config, in_process=in_process))
+    return replace(plan, memory=sizing.at(workers))
 
 
 def _absolute(config: RunConfig, origins: dict[str, str]) -> RunConfig:
@@ -368,11 +366,3 @@ def _same_data(store: Store, record: RunRecord, datasets: Datasets) -> None:
                 hint="put the dataset back, point data.path to a copy of it, or start a new run",
                 location=found.root,
             )
-
-
-def _start_lines(launch: Launch) -> list[str]:
-    lines = [f"run {launch.name} at {launch.record.store.uri}", *launch.plan.lines(launch.config)]
-    if launch.changes:
-        lines += [f"changed: {change}" for change in (*launch.changes.curve, *launch.changes.free)]
-        lines += [f"changed code, accepted: {file}" for file in launch.code_changes]
-    return lines

@@ -10,6 +10,7 @@ from pliant.data.memory import memory_bound
 from pliant.data.plan import check_batch, lane_steps, steps_in
 from pliant.errors import ConfigError
 from pliant.settings import RunConfig
+from pliant.train.memory import RankMemory
 from pliant.units import format_bytes
 
 SPLIT_TRAIN, SPLIT_VALIDATION = "train", "validation"
@@ -56,6 +57,7 @@ class RunPlan:
         steps: of the whole run.
         workers: to start with.
         data_memory: bound of each worker's stream in bytes.
+        memory: of the fullest rank at ``workers``; None where the model cannot be measured.
     """
 
     rows: int
@@ -64,6 +66,7 @@ class RunPlan:
     steps: int
     workers: int
     data_memory: int
+    memory: RankMemory | None = None
 
     def lines(self, config: RunConfig) -> list[str]:
         """The plan for people."""
@@ -81,6 +84,8 @@ class RunPlan:
             f" {config.schedule.kind} schedule, seed {config.seed}",
             f"data memory at most {format_bytes(self.data_memory)} a worker, reader {config.data.reader}",
         ]
+        if self.memory is not None:
+            lines += self.memory.lines()
         if per_lane < config.train.micro_batch:
             lines.append(
                 f"note: a lane gives {per_lane} rows a step, fewer than train.micro_batch {config.train.micro_batch};"
