@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
 
 import pytest
@@ -77,22 +78,124 @@ def test_rates_are_short(rate: float, text: str) -> None:
     assert f"  {text} rows/s" in stream.getvalue()
 
 
-def test_a_bar_on_a_terminal_and_lines_that_stay() -> None:
-    shown, stream, _ = console(live=True)
+class Terminal(io.StringIO):
+    """A terminal that knows as much as a bar needs: carriage return, newline, clearing a line, colours.
+
+    Attributes:
+        lines: what stands on it, the line with the cursor last.
+        columns: its width; a longer line wraps.
+    """
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.lines, self.columns, self._column = [""], columns, 0
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        assert text.count("\x1b[2K") <= 1, "a line is cleared and drawn again in one write"
+        for piece in re.findall(r"\x1b\[[0-9;]*[A-Za-z]|[^\x1b]", text):
+            if piece == "\r":
+                self._column = 0
+            elif piece == "\n":
+                self.lines.append("")
+                self._column = 0
+            elif piece == "\x1b[2K":
+                self.lines[-1] = ""
+            elif piece[0] != "\x1b":
+                if self._column == self.columns:
+                    self.lines.append("")
+                    self._column = 0
+                line = self.lines[-1].ljust(self._column)
+                self.lines[-1] = line[: self._column] + piece + line[self._column + 1 :]
+                self._column += 1
+        return super().write(text)
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_on_a_terminal_the_bar_is_the_last_line_and_no_other_line_is_lost(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm-256color")
+    terminal, clock = Terminal(columns), Clock()
+    shown = Console(terminal, clock=clock)
     shown.start(["plan"])
-    shown.update(1, 40, loss=2.5, lr=3e-4)
-    shown.event("checkpoint 1 [bold]committed[/bold]")
-    shown.update(40, 40, loss=0.5, lr=3e-4)
+    told = ["plan"]
+    for step in range(1, 10_001):
+        clock.now += 0.05
+        shown.update(
+            step, 10_000, loss=2.5, lr=3e-4, rate=412_345.6, unit="tokens", workers=12, checkpoint=max(step - 9, 0)
+        )
+        if step % 1000 == 1:
+            told.append(f"evaluation at {step} [bold]")
+            shown.event(told[-1])
+            assert terminal.lines[:-1] == told
+            assert terminal.lines[-1].startswith("step ")
+            assert len(terminal.lines[-1]) < columns
+    assert "100%" in terminal.lines[-1]
     shown.summary(["done"])
     shown.close()
-    text = stream.getvalue()
-    assert text.startswith("plan\n")
-    assert "40/40" in text
-    assert "100 %" in text
-    assert "loss 0.5" in text
-    assert "checkpoint 1 [bold]committed[/bold]\n" in text
-    assert "\x1b[?25h" in text, "the cursor is shown again"
-    assert text.endswith("done\n")
+    assert terminal.lines == [*told, "done", ""]
+
+
+def test_a_narrow_terminal_keeps_what_matters_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bar(columns: int) -> str:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        terminal, clock = Terminal(columns), Clock()
+        shown = Console(terminal, live=True, clock=clock)
+        for step in (5, 6):
+            clock.now += 60
+            shown.update(step, 20, loss=2.5, lr=3e-4, rate=5e3, unit="tokens", workers=2, checkpoint=4)
+        return terminal.lines[-1]
+
+    full = "step 6/20 ━━━━━━──────────────  30%  loss 2.5"
+    assert bar(120) == f"{full}  lr 3.00e-04  2 workers  5k tokens/s  checkpoint 4  14m00s left"
+    assert bar(80) == f"{full}  5k tokens/s  14m00s left"
+    assert bar(60) == f"{full}  14m00s left"
+    assert bar(30) == "step 6/20 ━━━━──────────  30%"
+
+
+def test_ten_thousand_steps_without_a_terminal_are_at_most_200_lines() -> None:
+    for seconds_per_step in (0.001, 1.0, 10.0, 200.0):
+        shown, stream, clock = console(live=False)
+        for step in range(1, 10_001):
+            clock.now += seconds_per_step
+            shown.update(step, 10_000, loss=1.0, lr=1e-3)
+        lines = stream.getvalue().splitlines()
+        assert 11 <= len(lines) <= 200
+        assert lines[-1].startswith("step 10000/10000")
+
+
+def test_quiet_leaves_warnings() -> None:
+    for live in (False, True):
+        shown, stream, _ = console(live=live)
+        shown = Console(stream, live=live, quiet=True)
+        shown.start(["plan"])
+        shown.update(1, 1, loss=1.0, lr=1e-3)
+        shown.event("evaluation")
+        shown.warn("storage is away")
+        shown.summary(["done"])
+        assert stream.getvalue() == "storage is away\n"
+
+
+def test_what_is_logged_as_a_warning_is_a_line() -> None:
+    shown, stream, _ = console(live=True)
+    with shown.takes_warnings():
+        shown.update(1, 2, loss=1.0, lr=1e-3)
+        logging.getLogger("pliant.storage.owner").warning("heartbeat: %s", "no answer")
+        logging.getLogger("pliant.storage.owner").info("nothing new")
+    assert "\r\x1b[2Kwarning: heartbeat: no answer\nstep 1/2 " in stream.getvalue()
+    assert "nothing new" not in stream.getvalue()
+
+
+def test_a_debugger_gets_lines() -> None:
+    shown, stream, _ = console(live=True)
+    shown.update(1, 3, loss=1.0, lr=1e-3)
+    shown.plain()
+    shown.update(3, 3, loss=1.0, lr=1e-3)
+    assert stream.getvalue().endswith("\r\x1b[2Kstep 3/3  loss 1  lr 1.00e-03\n")
 
 
 def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +205,7 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
         shown.close()
         return stream.getvalue()
 
-    colour = re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
+    colour = re.compile(r"\x1b\[[0-9;]*m")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert colour.search(drawn())

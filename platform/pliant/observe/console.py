@@ -1,30 +1,38 @@
 """What a run shows while it works. One owner of stderr: a live bar on a terminal, sparse lines where there is none.
 
-The bar is redrawn in place; everything else is a line that stays. Without a terminal a progress line comes at the first
-and last step, at every tenth of the way, and otherwise at most once per interval, so that logs stay short.
+The bar is the terminal's last line, drawn over in place; everything else is a line that stays above it. Each change is
+one write, so that nothing flickers and nothing is torn; no thread draws, so that a debugger's prompt is left alone.
+Without a terminal a progress line comes at the first and last step, at every tenth of the way, and otherwise at most
+once per interval, which grows with the time that the run has taken, so that logs stay short.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
 
 from pliant.units import format_seconds
 
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+_BAR_CELLS = 20
+_REDRAW_S = 0.1
+_LINES_IN_THE_TIME_SO_FAR = 20
+_CLEAR = "\r\x1b[2K"
 
 
 class Console:
-    """Shows a run on a text stream.
+    """Shows a run on a text stream. Safe to use from several threads, and in signal handlers.
 
     Args:
         stream: default: stderr.
         live: draw a bar; default: if the stream is a terminal that can. Colours follow NO_COLOR.
-        every: seconds between progress lines where there is no bar.
+        every: seconds between progress lines where there is no bar; or a 20th of the time so far, if that is more.
+        quiet: show neither plan nor progress, only warnings and what happens to the run in the end.
         clock: seconds, monotonic.
     """
 
@@ -34,17 +42,19 @@ class Console:
         *,
         live: bool | None = None,
         every: float = 30.0,
+        quiet: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stream = stream if stream is not None else sys.stderr
-        self._live = (self._stream.isatty() and os.environ.get("TERM") != "dumb") if live is None else live
-        self._every = every
-        self._clock = clock
-        self._bar: Progress | None = None
-        self._task: TaskID | None = None
+        self._live = is_live(self._stream) if live is None else live
+        self._colour = not os.environ.get("NO_COLOR")
+        self._every, self._quiet, self._clock = every, quiet, clock
+        self._bar = ""
+        self._drawn_at = float("-inf")
         self._first: tuple[float, int] | None = None  # when the first step of this process ended, and its number
         self._last_line = float("-inf")
         self._last_tenth = -1
+        self._lock = threading.RLock()
 
     def start(self, plan_lines: Iterable[str]) -> None:
         """Shows the plan, before the first step."""
@@ -78,47 +88,80 @@ class Console:
         now = self._clock()
         if self._first is None:
             self._first = (now, step)
-        parts = [f"loss {loss:.4g}", f"lr {lr:.2e}"]
-        if workers is not None:
-            parts.append(f"{workers} worker{'s' if workers != 1 else ''}")
-        if rate is not None:
-            parts.append(f"{_short(rate)} {unit}/s")
-        if checkpoint is not None:
-            parts.append(f"checkpoint {checkpoint}")
-        if (left := self._left(now, step, total)) is not None:
-            parts.append(f"{format_seconds(left)} left")
-        figures = "  ".join(parts)
-        if self._live:
-            self._draw(step, total, figures)
-        elif self._is_due(now, step, total):
-            self._write(f"step {step}/{total}  {figures}")
+        left = self._left(now, step, total)
+        # In the order of their worth on a narrow terminal; of a line, all are shown.
+        parts = {
+            "loss": f"loss {loss:.4g}",
+            "lr": f"lr {lr:.2e}",
+            "workers": f"{workers} worker{'s' if workers != 1 else ''}" if workers is not None else "",
+            "rate": f"{_short(rate)} {unit}/s" if rate is not None else "",
+            "checkpoint": f"checkpoint {checkpoint}" if checkpoint is not None else "",
+            "left": f"{format_seconds(left)} left" if left is not None else "",
+        }
+        if self._quiet:
+            return
+        if not self._live:
+            if self._is_due(now, step, total):
+                self._write(f"step {step}/{total}  {'  '.join(filter(None, parts.values()))}")
+        elif now - self._drawn_at >= _REDRAW_S or step == total:
+            self._drawn_at = now
+            with self._lock:
+                self._bar = self._draw(step, total, parts)
+                self._put(_CLEAR + self._bar)
 
     def event(self, text: str) -> None:
         """Shows something that happened: a line that stays."""
-        if self._bar is not None:
-            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
-        else:
+        if not self._quiet:
             self._write(text)
+
+    def warn(self, text: str) -> None:
+        """The same for what is shown even where little is wanted."""
+        self._write(text)
 
     def summary(self, lines: Iterable[str]) -> None:
         """Shows the end: the bar goes, the lines stay."""
         self.close()
         for line in lines:
-            self._write(line)
+            self.event(line)
 
     def close(self) -> None:
         """Takes the bar away, if there is one. Safe to call again."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = self._task = None
+        with self._lock:
+            if self._bar:
+                self._put(_CLEAR)
+                self._bar = ""
+
+    def plain(self) -> None:
+        """Lines from now on, whatever the stream: someone else needs the terminal, e.g. a debugger."""
+        self.close()
+        self._live = False
+
+    @contextmanager
+    def takes_warnings(self) -> Iterator[None]:
+        """In the block, what Pliant logs as a warning is a line of this console."""
+        logger, handler = logging.getLogger("pliant"), _LineHandler(self.warn)
+        before = logger.propagate
+        logger.addHandler(handler)
+        logger.propagate = False
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.propagate = before
 
     def _write(self, line: str) -> None:
-        self._stream.write(f"{line}\n")
+        with self._lock:
+            self._put(f"{_CLEAR}{line}\n{self._bar}" if self._bar else f"{line}\n")
+
+    def _put(self, text: str) -> None:
+        self._stream.write(text)
         self._stream.flush()
 
     def _is_due(self, now: float, step: int, total: int) -> bool:
         tenth = 10 * step // total if total else 0
-        if now - self._last_line < self._every and tenth <= self._last_tenth and step != total:
+        so_far = now - self._first[0] if self._first else 0.0
+        every = max(self._every, so_far / _LINES_IN_THE_TIME_SO_FAR)
+        if now - self._last_line < every and tenth <= self._last_tenth and step != total:
             return False
         self._last_line, self._last_tenth = now, tenth
         return True
@@ -129,23 +172,44 @@ class Console:
             return None
         return (now - self._first[0]) / (step - self._first[1]) * (total - step)
 
-    def _draw(self, step: int, total: int, figures: str) -> None:
-        if self._bar is None or self._task is None:
-            from rich.console import Console as RichConsole
-            from rich.progress import BarColumn, Progress, TextColumn
+    def _draw(self, step: int, total: int, parts: dict[str, str]) -> str:
+        """The bar, not longer than the terminal is wide: what does not fit is left out, the least worth first."""
+        done = min(step / total, 1.0) if total else 0.0
+        head, share = f"step {step}/{total} ", f" {done:>4.0%}"
+        width = _columns(self._stream) - 1  # in the last column some terminals wrap
+        cells = min(max(width - len(head) - len(share), 0), _BAR_CELLS)
+        full = round(done * cells)
+        bar = "━" * full + "─" * (cells - full)
+        shown = [key for key in ("loss", "left", "rate", "workers", "checkpoint", "lr") if parts[key]]
+        while shown and len(head) + cells + len(share) + sum(len(parts[key]) + 2 for key in shown) > width:
+            shown.pop()
+        rest = "".join(f"  {text}" for key, text in parts.items() if key in shown)
+        if self._colour and cells:
+            bar = f"\x1b[36m{bar[:full]}\x1b[90m{bar[full:]}\x1b[0m"
+        return f"{head}{bar}{share}{rest}"
 
-            self._bar = Progress(
-                TextColumn("step {task.completed}/{task.total}"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.percentage:>3.0f} %"),
-                TextColumn("{task.fields[figures]}", markup=False),
-                console=RichConsole(file=self._stream, force_terminal=True),
-                transient=True,
-                refresh_per_second=4,
-            )
-            self._task = self._bar.add_task("", total=total, figures=figures)
-            self._bar.start()
-        self._bar.update(self._task, completed=step, total=total, figures=figures)
+
+def is_live(stream: TextIO) -> bool:
+    """Whether a stream is a terminal on which a line can be drawn over."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+class _LineHandler(logging.Handler):
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._show(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
+def _columns(stream: TextIO) -> int:
+    if (given := os.environ.get("COLUMNS", "")).isdigit():
+        return int(given)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
 
 
 def _short(number: float) -> str:

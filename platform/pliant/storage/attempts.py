@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pliant.errors import FencedError, UsageError
 from pliant.storage.claims import newer_claims
-from pliant.storage.layout import CheckpointRef, Marker, attempt_key, encode
+from pliant.storage.layout import CheckpointRef, Marker, attempt_key, decode, encode
 from pliant.storage.logs import last_accepted
 from pliant.storage.owner import Heartbeat
 from pliant.storage.snapshot import RESTORE, STOP, read_view
@@ -132,10 +132,32 @@ class Attempt:
         if not self._store.put_if_absent(attempt_key(self.number, STOP), encode(content)):
             _log.info("attempt %d has a stop reason already", self.number)
 
-    def heartbeat(self, on_fenced: Callable[[FencedError], None] | None = None) -> Heartbeat:
-        """The heartbeat, to be started: ``with attempt.heartbeat(): …``."""
-        return Heartbeat(self._store, self.number, self._store.settings.heartbeat_every, self.check, on_fenced)
+    def heartbeat(
+        self,
+        on_fenced: Callable[[FencedError], None] | None = None,
+        on_stop: Callable[[dict[str, Any]], None] | None = None,
+    ) -> Heartbeat:
+        """The heartbeat, to be started: ``with attempt.heartbeat(): …``.
 
-    def stop_request(self) -> bool:
-        """Whether someone asked this attempt to checkpoint and stop."""
-        return self._store.head(attempt_key(self.number, STOP_REQUEST)) is not None
+        Args:
+            on_fenced: called once, in its thread, when a newer attempt has claimed the run.
+            on_stop: called once, in its thread, with the request to stop.
+        """
+        heard = on_stop is None
+
+        def listen() -> None:
+            nonlocal heard
+            if not heard and on_stop is not None and (request := self.stop_request()) is not None:
+                heard = True
+                on_stop(request)
+
+        every = self._store.settings.heartbeat_every
+        return Heartbeat(self._store, self.number, every, self.check, on_fenced, listen)
+
+    def stop_request(self) -> dict[str, Any] | None:
+        """Who asked this attempt to checkpoint and stop (detail, time, host, pid); None when nobody did."""
+        key = attempt_key(self.number, STOP_REQUEST)
+        try:
+            return decode(self._store.get(key), f"{self._store.uri}/{key}")
+        except FileNotFoundError:
+            return None

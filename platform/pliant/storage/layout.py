@@ -27,7 +27,7 @@ _ATTEMPT = re.compile(r"attempts/a(\d{6,})/(.+)")
 _CHECKPOINT = re.compile(r"checkpoints/step-(\d{8,})\.a(\d{6,})/(.+)")
 _CHECKPOINT_NAME = re.compile(r"step-(\d{8,})\.a(\d{6,})")
 _MARKER = re.compile(r"markers/([a-z-]+)\.(.+)\.a(\d{6,})\.json")
-_SEGMENT = re.compile(r"logs/([a-z-]+)/a(\d{6,})-s(\d{10,})\.jsonl")
+_SEGMENT = re.compile(r"logs/([a-z0-9-]+)/a(\d{6,})-s(\d{10,})\.jsonl")
 
 
 @dataclass(frozen=True, order=True)

@@ -137,6 +137,7 @@ class Heartbeat:
         every: seconds between two beats.
         check: raises FencedError when a newer attempt has claimed the run.
         on_fenced: called once, in the thread, when it does; the heart then stops.
+        after_beat: called in the thread after every beat; it may raise as storage does.
     """
 
     def __init__(
@@ -146,9 +147,10 @@ class Heartbeat:
         every: float,
         check: Callable[[], None],
         on_fenced: Callable[[FencedError], None] | None = None,
+        after_beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._store, self._number, self._every = store, number, every
-        self._check, self._on_fenced = check, on_fenced
+        self._check, self._on_fenced, self._after_beat = check, on_fenced, after_beat
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"heartbeat-{number}", daemon=True)
 
@@ -176,6 +178,7 @@ class Heartbeat:
             try:
                 self._store.put(attempt_key(self._number, "heartbeat.json"), encode(content))
                 self._check()
+                self._after_beat()
             except FencedError as error:
                 if self._on_fenced is not None:
                     self._on_fenced(error)

@@ -1,0 +1,121 @@
+"""What ends a driver before its work is done: signals, and ``pliant stop`` from any host. One switch for all of them.
+
+    SIGINT ─┐
+    SIGTERM ─┼─► Stopping.ask ─► the board's wish STOP ─► checkpoint, stop    a second SIGINT: now
+    heartbeat ─► stop request ─┘                                              SIGTERM: not later than 25 s after it
+
+Asked before there are workers, it is kept until there is a board, or keeps them from being started.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from pliant.errors import EXIT_INTERRUPTED, EXIT_STOPPED
+from pliant.observe.board import STOP
+
+TERM_WITHIN_S = 25.0
+"""Seconds from SIGTERM to the end of waiting for a checkpoint: what sends it kills after 30."""
+
+
+class OutOfTime(BaseException):
+    """The time that SIGTERM leaves is over; the newest committed checkpoint has to serve."""
+
+
+class Stopping:
+    """The switch.
+
+    Args:
+        tell: shows a line.
+        term_within: seconds that SIGTERM leaves for the checkpoint.
+    """
+
+    def __init__(self, tell: Callable[[str], None], *, term_within: float = TERM_WITHIN_S) -> None:
+        self._tell, self._term_within = tell, term_within
+        self._request: Callable[[int], None] | None = None
+        self._term_at: float | None = None
+        self._lock = threading.RLock()  # a signal handler may interrupt the thread that holds it
+        self.causes: list[str] = []
+        """What asked, in order: ``SIGINT``, ``SIGTERM`` or ``request``."""
+
+    @property
+    def asked(self) -> bool:
+        return bool(self.causes)
+
+    @property
+    def exit_code(self) -> int:
+        """Of a run that stopped because it was asked to."""
+        return EXIT_INTERRUPTED if "SIGINT" in self.causes else EXIT_STOPPED
+
+    def time_left(self, within: float) -> float:
+        """Seconds that work after the checkpoint may take: ``within``, less where SIGTERM has come."""
+        if self._term_at is None:
+            return within
+        return min(within, max(0.0, self._term_at + self._term_within - time.monotonic()))
+
+    def ask(self, cause: str, by: str = "") -> None:
+        """Asks the workers to checkpoint and stop; returns at once. Safe in a signal handler."""
+        with self._lock:
+            self.causes.append(cause)
+            request = self._request
+        after = "; press Ctrl-C again to stop at once" if cause == "SIGINT" else ""
+        self._tell(f"stopping after a checkpoint: {by or cause}{after}")
+        if request is not None:
+            self._forward(request)
+
+    def attach(self, request: Callable[[int], None]) -> None:
+        """From now on there are workers to ask: through this method of their board."""
+        with self._lock:
+            self._request = request
+        if self.asked:
+            self._forward(request)
+
+    def _forward(self, request: Callable[[int], None]) -> None:
+        # It may call a remote actor, which neither a signal handler nor the heartbeat should wait for.
+        threading.Thread(target=request, args=(STOP,), daemon=True).start()
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Handles SIGINT and SIGTERM in the block, on the main thread; elsewhere it does nothing.
+
+        Raises:
+            KeyboardInterrupt: a second SIGINT.
+            OutOfTime: SIGTERM's time is over.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+        before = {number: signal.getsignal(number) for number in numbers}
+        self.arm()
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def arm(self) -> None:
+        """Takes the signals again from a library that put handlers of its own; Ray does, whenever it starts."""
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, self._caught)
+            signal.signal(signal.SIGALRM, _out_of_time)
+
+    def _caught(self, number: int, frame: FrameType | None) -> None:
+        cause = signal.Signals(number).name
+        if cause == "SIGINT" and cause in self.causes:
+            raise KeyboardInterrupt
+        if cause == "SIGTERM":
+            self._term_at = time.monotonic()
+            signal.setitimer(signal.ITIMER_REAL, self._term_within)
+        self.ask(cause)
+
+
+def _out_of_time(number: int, frame: FrameType | None) -> None:
+    raise OutOfTime
