@@ -24,6 +24,7 @@ from pliant.data.order import Piece, Window
 from pliant.data.plan import DataState
 from pliant.data.reading import locate, read_spec, read_window
 from pliant.observe.board import BoardReporter, Note, NullReporter, Reporter
+from pliant.observe.output import WorkerOutput
 from pliant.registry import PipelineRef
 from pliant.settings import RunConfig, run_config_for
 from pliant.storage.store import Store
@@ -105,12 +106,13 @@ def work(
     tracking = config.tracking
     sampling = tracking.system_every if tracking.kind != "none" and local_rank == 0 else None
     try:
-        job = _assemble(spec, config, store, workers, member, conditions(config.train, device, threads), open_train)
-        try:
-            with NodeSampler(exchange, sampling):
-                state, done = train(job)
-        finally:
-            job.feed.close()
+        with WorkerOutput(store, member.number, workers.rank, reporter, every_s=config.run.store.segment_every):
+            job = _assemble(spec, config, store, workers, member, conditions(config.train, device, threads), open_train)
+            try:
+                with NodeSampler(exchange, sampling):
+                    state, done = train(job)
+            finally:
+                job.feed.close()
         member.end("done" if done else "signal", state)
     finally:
         member.close()
