@@ -150,6 +150,20 @@ class Run:
 
         return samples(self.record, self.log("audit"))
 
+    def report(self, out: Path | None = None) -> dict[str, Any]:
+        """Writes the run's report, one offline HTML file, as it stands now.
+
+        Args:
+            out: default: ``report.html`` in the run's directory, in the working directory for a run that is elsewhere.
+
+        Returns:
+            Its ``file``, ``bytes``, and in short what it shows.
+        """
+        from pliant.report.html import default_place, write_report
+
+        record = self.record
+        return write_report(record, out or default_place(record))
+
     def status(self) -> dict[str, Any]:
         """How the run stands, from its record alone."""
         record = self.record

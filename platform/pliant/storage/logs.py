@@ -7,8 +7,11 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
+from pliant.errors import DamageError
 from pliant.storage.layout import LOGS, Segment, damaged, parse_segment
 from pliant.storage.store import Store
 from pliant.storage.view import View
@@ -52,6 +55,24 @@ def read_log_after(
         for _, seq, entry in _entries(store, view, name, attempt, segments[passed:], before):
             if seq > seen:
                 yield attempt, seq, entry
+
+
+def read_superseded(store: Store, view: View, name: str) -> Iterator[dict[str, Any]]:
+    """The entries of a log that were written and do not count, each with its ``attempt``: work that was done again.
+
+    Nothing is decided by them, so a line that cannot be read is passed over.
+    """
+    segments = sorted(s for info in store.list(f"{LOGS}/{name}") if (s := parse_segment(info.key)))
+    for segment, after in pairwise([*segments, None]):
+        if segment is None or (limit := view.accepts_log(name, segment.attempt)) is None:
+            continue
+        if after is not None and after.attempt == segment.attempt and after.first <= limit + 1:
+            continue
+        with suppress(FileNotFoundError):  # removed at this moment
+            lines = _lines(store, segment, store.get(segment.key), last=True)
+            for line in lines[max(limit + 1 - segment.first, 0) :]:
+                with suppress(DamageError):
+                    yield {**_parse(store, segment, line), "attempt": segment.attempt}
 
 
 def last_accepted(store: Store, view: View) -> dict[str, dict[int, int]]:

@@ -1,0 +1,1 @@
+"""One file that shows a run: offline, without Ray, whatever has become of the run."""
