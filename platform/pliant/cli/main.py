@@ -15,9 +15,9 @@ from typing import Annotated
 import typer
 
 from pliant import __version__
-from pliant.cli import config, data, gc, metrics, prepare, status, sync, train, verify
-from pliant.cli.common import error_text, own_frames
-from pliant.errors import EXIT_INFRASTRUCTURE, PliantError, UsageError, UserCodeError
+from pliant.cli import config, data, gc, metrics, plan, prepare, report, status, sync, train, verify
+from pliant.cli.common import error_text
+from pliant.errors import EXIT_INFRASTRUCTURE, PliantError, UsageError
 
 app = typer.Typer(
     name="pliant",
@@ -30,10 +30,12 @@ app = typer.Typer(
     "damage · 75 stopped, resumable · 130 interrupted",
 )
 app.command("prepare")(prepare.prepare)
+app.command("plan")(plan.plan)
 app.command("train")(train.train)
 app.command("resume")(train.resume)
 app.command("status")(status.status)
 app.command("metrics")(metrics.metrics)
+app.command("report")(report.report)
 app.command("verify")(verify.verify)
 app.command("sync")(sync.sync)
 app.command("gc")(gc.gc)
@@ -74,9 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PliantError as error:
         if debug:
             traceback.print_exc()
-        elif isinstance(error, UserCodeError) and error.__cause__ is not None:
-            typer.echo("".join(own_frames(error.__cause__).format()), err=True, nl=False)
-        typer.echo(error_text(error, as_json="--json" in given), err=True)
+        typer.echo(error_text(error, as_json="--json" in given, frames=not debug), err=True)
         return error.exit_code
     except Exception as error:
         if debug:

@@ -25,7 +25,7 @@ from pliant.train.protocols import Pipeline
 from pliant.train.work import first_rows
 from pliant.units import format_bytes
 
-_WORTH = 0.1
+_WORTH = 0.05
 """Share of the whole from which a saving is worth naming."""
 
 
