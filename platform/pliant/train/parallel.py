@@ -50,6 +50,11 @@ def join_workers(device: torch.device, *, save_timeout: float) -> Workers:
     )
 
 
+def lost_peer(error: BaseException) -> bool:
+    """Whether a collective failed because another worker is gone or silent: NCCL says it by type, gloo in words."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "/gloo/" in str(error))
+
+
 @contextmanager
 def single_process_group() -> Iterator[None]:
     """A process group of one from an in-memory store: no ports, nothing left behind."""
