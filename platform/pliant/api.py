@@ -9,7 +9,6 @@ pliant.Run.open("runs/first").resume({"elastic.max_workers": 4})
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 from pliant.checkpoint.manifest import CheckpointManifest
 from pliant.checkpoint.verify import read_manifest
 from pliant.errors import DamageError, UsageError
+from pliant.observe.output import output_log
 from pliant.storage.layout import CheckpointRef
-from pliant.storage.logs import read_log
+from pliant.storage.logs import last_entry, read_log
+from pliant.storage.owner import Owner
 from pliant.storage.record import RunRecord
 from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
@@ -164,22 +165,25 @@ class Run:
         record = self.record
         return write_report(record, out or default_place(record))
 
+    def printed(self, rank: int = 0) -> Iterator[dict[str, Any]]:
+        """What a rank printed, line by line: time, stream (``out`` or ``err``), text and attempt."""
+        return self.log(output_log(rank))
+
+    def state(self) -> str:
+        """``running``, ``done``, ``stopped (REASON)``, ``died, resumable``, ``unknown`` or ``not started``."""
+        record = self.record
+        owner = record.owner()
+        drivers = [a.number for a in record.attempts() if a.claim.kind == "driver"] if owner is None else []
+        return _state(record, owner, record.stop_of(drivers[-1]) if drivers else None)
+
     def status(self) -> dict[str, Any]:
         """How the run stands, from its record alone."""
         record = self.record
         view, attempts, owner = record.view(), record.attempts(), record.owner()
         drivers = [a.number for a in attempts if a.claim.kind == "driver"]
-        last, evaluation = (
-            next(iter(deque(read_log(self.store, view, name), maxlen=1)), {}) for name in ("metrics", "evaluations")
-        )
+        last, evaluation = (last_entry(self.store, view, name) or {} for name in ("metrics", "evaluations"))
         stop = record.stop_of(drivers[-1]) if drivers and owner is None else None
-        if owner is not None:
-            liveness = owner.liveness(self.store.settings.heartbeat_fresh)
-            state = {"alive": "running", "dead": "died, resumable", "unknown": "unknown"}[liveness]
-        elif stop is None:
-            state = "not started"
-        else:
-            state = "done" if stop["reason"] == "done" else f"stopped ({stop['reason']})"
+        state = _state(record, owner, stop)
         usable = view.checkpoints()
         best = _best(self.store, usable)
         return {
@@ -194,10 +198,20 @@ class Run:
             "workers": last.get("world_size"),
             "attempts": len(drivers),
             "owner": owner.describe() if owner else None,
+            "last_sign_s": round(owner.age, 1) if owner else None,
             "detail": stop["detail"].splitlines()[0] if stop and stop.get("detail") else None,
             "pipeline": record.identity["pipeline"],
             "uri": self.store.uri,
         }
+
+
+def _state(record: RunRecord, owner: Owner | None, stop: Mapping[str, Any] | None) -> str:
+    if owner is not None:
+        liveness = owner.liveness(record.store.settings.heartbeat_fresh)
+        return {"alive": "running", "dead": "died, resumable", "unknown": "unknown"}[liveness]
+    if stop is None:
+        return "not started"
+    return "done" if stop["reason"] == "done" else f"stopped ({stop['reason']})"
 
 
 def _best(store: Store, newest_first: Sequence[CheckpointRef]) -> CheckpointManifest | None:

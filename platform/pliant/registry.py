@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FOLDER = "pipelines"
+SPACES_FOLDER = "search_spaces"
 DEFAULT_ATTRIBUTE = "pipeline"
 
 
@@ -187,9 +188,16 @@ def known_pipelines(*, cwd: Path | None = None) -> list[str]:
     return sorted({f.stem for f in files if not f.stem.endswith("_settings") and not f.stem.startswith("_")})
 
 
-def _folders(here: Path) -> list[Path]:
+def known_spaces(*, cwd: Path | None = None) -> list[Path]:
+    """The YAML files of all search spaces that a name can mean, by name."""
+    folders = _folders((cwd or Path.cwd()).resolve(), SPACES_FOLDER)
+    found = {file.stem: file for folder in reversed(folders) for file in folder.glob("*.yaml")}
+    return [found[name] for name in sorted(found)]
+
+
+def _folders(here: Path, name: str = FOLDER) -> list[Path]:
     beside_source = Path(__file__).resolve().parents[2]
-    return [root / FOLDER for root in dict.fromkeys((here, beside_source)) if (root / FOLDER).is_dir()]
+    return [root / name for root in dict.fromkeys((here, beside_source)) if (root / name).is_dir()]
 
 
 def _at(reference: str, file: Path) -> PipelineRef:

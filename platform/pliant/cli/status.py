@@ -1,55 +1,151 @@
-"""``pliant status``: how a run stands, from its record alone: no Ray, no process of the run is needed."""
+"""``pliant status``: how runs stand, from their records alone: no Ray, no process of a run is needed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, emit, resolve_run, say, table
+from pliant.cli.common import JsonOption, OverridesArgument, emit, emit_lines, resolve_run, say, table
+from pliant.cli.complete import complete_run
 
 if TYPE_CHECKING:
     from pliant.api import Run
+    from pliant.cli.common import RunTarget
 
 _COLUMNS = ("run", "state", "step", "loss", "checkpoint", "attempts")
+_CHANGES = ("state", "step", "checkpoint", "attempts")
+_OPEN = ("running", "unknown")
+Facts = dict[str, Any]
 
 
 def status(
-    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run; default: all under run.storage.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN]", help="A run; default: all under run.storage.", autocompletion=complete_run),
+    ] = None,
     overrides: OverridesArgument = None,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Go on until nothing runs: a live table on a terminal, else lines on change."),
+    ] = False,
+    every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks of --watch.")] = 2.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how runs stand."""
-    from pliant.api import Run, runs_in
-
+    """Show how runs stand. With --watch and --json: a line for each look at which something has changed."""
     if run is not None and "=" in run:  # pliant status run.storage=…
         overrides = [run, *(overrides or [])]
         run = None
     target = resolve_run(run or "all", overrides)
-    if run is not None:
-        found = Run.open(target.uri, target.settings.store)
-        facts = found.status()
-        _settle([(found, facts)])
-        text = "\n".join(f"{key:<12} {_show(value)}" for key, value in facts.items() if value not in (None, [], {}))
-        emit(facts, as_json=as_json, text=text)
+    if not watch:
+        every_run = _settled(_runs(target, run))
+        if run is not None:
+            emit(every_run[0], as_json=as_json, text=_one(every_run[0]))
+        else:
+            emit({"runs": every_run}, as_json=as_json, text=_table(every_run, target))
         return
-    runs = [(found, found.status()) for found in runs_in(target.settings.storage, target.settings.store)]
-    _settle(runs)
-    every = [facts for _, facts in runs]
-    rows = [[_show(facts.get(column)) for column in _COLUMNS] for facts in every]
-    text = table(_COLUMNS, rows) if rows else f"no runs in {target.settings.storage}"
-    emit({"runs": every}, as_json=as_json, text=text)
+    looks = _looks(target, run, every)
+    if as_json:
+        emit_lines(facts for changed, _ in _changes(looks) for facts in changed)
+    elif _on_terminal():
+        _live(looks, lambda facts: _one(facts[0]) if run is not None else _table(facts, target))
+    else:
+        for changed, _ in _changes(looks):
+            for facts in changed:
+                typer.echo("  ".join(_line(facts)))
 
 
-def _settle(runs: Sequence[tuple[Run, dict[str, Any]]]) -> None:
-    """Tells trackers of drivers that were killed before they could do so."""
-    for run, facts in runs:
+def _runs(target: RunTarget, run: str | None) -> list[Run]:
+    from pliant.api import Run, runs_in
+
+    if run is not None:
+        return [Run.open(target.uri, target.settings.store)]
+    return runs_in(target.settings.storage, target.settings.store)
+
+
+def _settled(runs: Sequence[Run]) -> list[Facts]:
+    """How each stands. Tells trackers of drivers that were killed before they could do so."""
+    with ThreadPoolExecutor(8) as pool:  # on object storage it is waiting, not work
+        every = list(pool.map(_facts, runs))
+    for run, facts in zip(runs, every, strict=True):
         if facts["state"].startswith("died"):
             from pliant.track.background import settle_status
 
             if problem := settle_status(run.record):
                 say(problem)
+    return every
+
+
+def _facts(run: Run) -> Facts:
+    """How it stands; of a run whose record cannot be read, what is wrong with it."""
+    from pliant.errors import DamageError
+
+    try:
+        return run.status()
+    except DamageError as error:
+        return {"run": run.store.uri.rpartition("/")[2], "state": "damaged", "detail": str(error), "uri": run.store.uri}
+
+
+def _looks(target: RunTarget, run: str | None, every: float) -> Iterator[list[Facts]]:
+    """How they stand, again and again, until none runs."""
+    while True:
+        facts = _settled(_runs(target, run))
+        yield facts
+        if not any(one["state"] in _OPEN for one in facts):
+            return
+        time.sleep(every)
+
+
+def _changes(looks: Iterator[list[Facts]]) -> Iterator[tuple[list[Facts], list[Facts]]]:
+    """(those that have changed, all of them) of each look at which one has."""
+    before: dict[str, tuple[Any, ...]] = {}
+    for every in looks:
+        now = {facts["uri"]: tuple(facts.get(key) for key in _CHANGES) for facts in every}
+        if changed := [facts for facts in every if before.get(facts["uri"]) != now[facts["uri"]]]:
+            yield changed, every
+        before = now
+
+
+def _live(looks: Iterator[list[Facts]], text: Any) -> None:
+    """Draws each look over the one before, in one write; the last one stays."""
+    import shutil
+    import sys
+
+    height = 0
+    for every in looks:
+        columns, rows = shutil.get_terminal_size()
+        lines = [line[: columns - 1] for line in text(every).splitlines()][: max(rows - 1, 1)]
+        up = f"\x1b[{height}A" if height else ""
+        sys.stdout.write(f"{up}\r" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
+        sys.stdout.flush()
+        height = len(lines)
+
+
+def _on_terminal() -> bool:
+    import sys
+
+    from pliant.observe.console import is_live
+
+    return is_live(sys.stdout)
+
+
+def _one(facts: Facts) -> str:
+    return "\n".join(f"{key:<12} {_show(value)}" for key, value in facts.items() if value not in (None, [], {}))
+
+
+def _table(every: Sequence[Facts], target: RunTarget) -> str:
+    rows = [[_show(facts.get(column)) for column in _COLUMNS] for facts in every]
+    return table(_COLUMNS, rows) if rows else f"no runs in {target.settings.storage}"
+
+
+def _line(facts: Facts) -> Iterator[str]:
+    yield f"{facts['run']}  {facts['state']}"
+    for key in ("step", "loss", "checkpoint", "workers"):
+        if facts.get(key) is not None:
+            yield f"{key} {_show(facts[key])}"
 
 
 def _show(value: Any) -> str:

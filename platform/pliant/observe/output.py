@@ -36,6 +36,12 @@ def output_log(rank: int) -> str:
     return f"rank-{rank}"
 
 
+def rank_of(log: str) -> int | None:
+    """The inverse of ``output_log``; None for the name of another log."""
+    _, prefix, rank = log.rpartition("rank-")
+    return int(rank) if log == f"rank-{rank}" and prefix and rank.isdecimal() else None
+
+
 class Lines(io.TextIOBase):
     """A text stream that hands over complete lines, without their ends.
 

@@ -1,0 +1,85 @@
+"""``pliant logs``: what the workers of a run printed, each rank's own, whatever has become of its cluster."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit_lines, resolve_run, say
+from pliant.errors import UsageError
+
+if TYPE_CHECKING:
+    from pliant.api import Run
+
+_LOOK_EVERY_S = 1.0
+
+
+def logs(
+    run: RunArgument,
+    overrides: OverridesArgument = None,
+    rank: Annotated[str, typer.Option("--rank", metavar="N|all", help="Whose lines.")] = "0",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what a run's workers printed, and the traceback of what ended one."""
+    from pliant.api import Run
+
+    if rank != "all" and not rank.isdecimal():
+        raise UsageError("logs.rank", f"--rank is {rank!r}; allowed: a number from 0, or all")
+    target = resolve_run(run, overrides)
+    found = Run.open(target.uri, target.settings.store)
+    wanted = None if rank == "all" else int(rank)
+    lines = _followed(found, wanted) if follow else _recorded(found, wanted)
+    if as_json:
+        emit_lines(lines)
+        return
+    attempt = None
+    for line in lines:
+        if line["attempt"] != attempt:
+            attempt = line["attempt"]
+            say(f"── attempt {attempt}")
+        typer.echo(f"[{line['rank']}] {line['text']}" if wanted is None else line["text"])
+    if attempt is None:
+        ranks = _ranks(found)
+        others = f"; ranks that did: {', '.join(map(str, ranks))}" if ranks else ""
+        say(f"{'nobody' if wanted is None else f'rank {wanted}'} has printed anything yet{others}")
+
+
+def _ranks(run: Run) -> list[int]:
+    """Ranks that have printed something in any attempt."""
+    from pliant.observe.output import rank_of
+    from pliant.storage.layout import LOGS, parse_segment
+
+    names = {segment.log for info in run.store.list(LOGS) if (segment := parse_segment(info.key))}
+    return sorted(rank for name in names if (rank := rank_of(name)) is not None)
+
+
+def _recorded(run: Run, wanted: int | None) -> Iterator[dict[str, Any]]:
+    """The lines so far; of several ranks by attempt and time."""
+    ranks = _ranks(run) if wanted is None else [wanted]
+    parts = [({"rank": rank, **line} for line in run.printed(rank)) for rank in ranks]
+    return heapq.merge(*parts, key=lambda line: (line["attempt"], line["time"]))
+
+
+def _followed(run: Run, wanted: int | None) -> Iterator[dict[str, Any]]:
+    """The lines so far and those that come, until nobody drives the run any more."""
+    from pliant.observe.output import output_log
+    from pliant.storage.logs import read_log_after
+
+    seen: dict[int, dict[int, int]] = {}
+    while True:
+        over = run.state() not in ("running", "unknown", "not started")  # before reading: the last lines come too
+        view, found = run.record.view(), []
+        for rank in _ranks(run) if wanted is None else [wanted]:
+            positions = seen.setdefault(rank, {})
+            for attempt, seq, line in read_log_after(run.store, view, output_log(rank), dict(positions)):
+                positions[attempt] = seq
+                found.append({"rank": rank, **line})
+        yield from sorted(found, key=lambda line: (line["attempt"], line["time"]))
+        if over:
+            return
+        time.sleep(_LOOK_EVERY_S)

@@ -1,0 +1,65 @@
+"""``pliant ls``: the pipelines, search spaces and runs there are."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pliant.cli.common import JsonOption, OverridesArgument, emit, resolve_run, table
+
+if TYPE_CHECKING:
+    from pliant.api import Run
+
+
+def ls(overrides: OverridesArgument = None, as_json: JsonOption = False) -> None:
+    """List pipelines, search spaces, and the runs under run.storage, newest last."""
+    from pliant.api import runs_in
+    from pliant.configure import short_path
+    from pliant.registry import find_pipeline, known_pipelines, known_spaces
+
+    target = resolve_run("all", overrides)
+    pipelines = [{"name": name, "file": short_path(find_pipeline(name).file)} for name in known_pipelines()]
+    spaces = [{"name": file.stem, "file": short_path(file)} for file in known_spaces()]
+    with ThreadPoolExecutor(8) as pool:  # on object storage it is waiting, not work
+        runs = sorted(pool.map(_run, runs_in(target.settings.storage, target.settings.store)), key=_age)
+    storage = target.settings.storage
+    result = {"pipelines": pipelines, "spaces": spaces, "storage": storage, "runs": runs}
+    parts = [
+        _part("pipelines", "name file", pipelines, "none: pliant init DIR copies one that runs"),
+        _part("search spaces", "name file", spaces, "none in search_spaces/"),
+        _part(f"runs in {storage}", "run state pipeline started", [_shown(run) for run in runs], "none"),
+    ]
+    emit(result, as_json=as_json, text="\n\n".join(parts))
+
+
+def _run(run: Run) -> dict[str, Any]:
+    """A run in brief; of one whose record cannot be read, that."""
+    from pliant.errors import DamageError
+
+    name = run.store.uri.rpartition("/")[2]
+    try:
+        identity, state = run.record.identity, run.state()
+    except DamageError:
+        return {"run": name, "state": "damaged", "pipeline": None, "created": None, "uri": run.store.uri}
+    pipeline = Path(str(identity["pipeline"])).stem
+    return {"run": name, "state": state, "pipeline": pipeline, "created": identity["created"], "uri": run.store.uri}
+
+
+def _age(run: dict[str, Any]) -> tuple[float, str]:
+    return (run["created"] or 0.0, run["run"])
+
+
+def _shown(run: dict[str, Any]) -> dict[str, Any]:
+    created = run["created"]
+    started = time.strftime("%Y-%m-%d %H:%M", time.localtime(created)) if created else ""
+    return {**run, "pipeline": run["pipeline"] or "", "started": started}
+
+
+def _part(title: str, columns: str, entries: list[dict[str, Any]], empty: str) -> str:
+    if not entries:
+        return f"{title}: {empty}"
+    header = columns.split()
+    lines = table(header, [[entry[column] for column in header] for entry in entries]).splitlines()[1:]
+    return "\n".join([f"{title}:", *(f"  {line}" for line in lines)])
