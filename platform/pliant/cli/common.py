@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
+from pliant.cli.complete import complete_pipeline, complete_run, complete_setting
 from pliant.errors import PliantError, UsageError
 
 if TYPE_CHECKING:
     from pliant.storage.settings import RunSettings
 
 PipelineArgument = Annotated[
-    str, typer.Argument(metavar="PIPELINE", help="A name in pipelines/, the path of a .py file, or module:attribute.")
+    str,
+    typer.Argument(
+        metavar="PIPELINE",
+        help="A name in pipelines/, the path of a .py file, or module:attribute.",
+        autocompletion=complete_pipeline,
+    ),
 ]
 RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run's name under run.storage, or its full path or URI.")
+    str,
+    typer.Argument(
+        metavar="RUN", help="A run's name under run.storage, or its full path or URI.", autocompletion=complete_run
+    ),
 ]
 OverridesArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Settings, as in optim.lr=3e-4.", show_default=False),
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Settings, as in optim.lr=3e-4.",
+        show_default=False,
+        autocompletion=complete_setting,
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write the result as JSON.")]
 
@@ -38,9 +54,24 @@ class RunTarget(NamedTuple):
     settings: RunSettings
 
 
+_quiet = False
+
+
+def set_quiet(on: bool) -> None:
+    """Whether this command line wants results, warnings and errors alone."""
+    global _quiet
+    _quiet = on
+
+
+def is_quiet() -> bool:
+    """As ``set_quiet`` was told."""
+    return _quiet
+
+
 def say(text: str) -> None:
-    """Writes a line of talk to stderr."""
-    typer.echo(text, err=True)
+    """Writes a line of talk to stderr, unless the command line wants none."""
+    if not _quiet:
+        typer.echo(text, err=True)
 
 
 def emit(result: Any, *, as_json: bool, text: str) -> None:
@@ -52,6 +83,13 @@ def emit_lines(entries: Iterable[dict[str, Any]]) -> None:
     """Writes entries to stdout, one line of JSON each, as they come."""
     for entry in entries:
         typer.echo(json.dumps(entry, ensure_ascii=False, default=str))
+
+
+def end_now(code: int) -> NoReturn:
+    """Ends the process without waiting for its threads: some may be writing what nobody waits for any more."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

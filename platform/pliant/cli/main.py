@@ -15,30 +15,53 @@ from typing import Annotated
 import typer
 
 from pliant import __version__
-from pliant.cli import config, data, gc, metrics, plan, prepare, report, status, sync, train, verify
-from pliant.cli.common import error_text
+from pliant.cli import (
+    config,
+    data,
+    doctor,
+    gc,
+    logs,
+    ls,
+    metrics,
+    plan,
+    preflight,
+    prepare,
+    report,
+    status,
+    stop,
+    sync,
+    train,
+    verify,
+)
+from pliant.cli.common import error_text, set_quiet
 from pliant.errors import EXIT_INFRASTRUCTURE, PliantError, UsageError
+
+_QUIET = ("--quiet", "-q")
 
 app = typer.Typer(
     name="pliant",
     help="Deterministic, elastic PyTorch training on Ray.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done · 1 your code failed · 2 usage or config · 3 cannot be scheduled · 4 infrastructure or "
     "damage · 75 stopped, resumable · 130 interrupted",
 )
+app.command("ls")(ls.ls)
 app.command("prepare")(prepare.prepare)
 app.command("plan")(plan.plan)
+app.command("preflight")(preflight.preflight)
 app.command("train")(train.train)
 app.command("resume")(train.resume)
 app.command("status")(status.status)
+app.command("logs")(logs.logs)
+app.command("stop")(stop.stop)
 app.command("metrics")(metrics.metrics)
 app.command("report")(report.report)
 app.command("verify")(verify.verify)
 app.command("sync")(sync.sync)
 app.command("gc")(gc.gc)
+app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
 app.add_typer(config.app, name="config")
 
@@ -52,9 +75,12 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks. Works anywhere on the line.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Results, warnings and errors alone. Works anywhere too.")
+    ] = False,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
 ) -> None:
-    """``main`` takes ``--debug`` out before the line is parsed: here it is declared for the help text."""
+    """``main`` takes these out before the line is parsed: here they are declared for the help text."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,9 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
+    set_quiet(any(word in given for word in _QUIET))
     try:
         _no_dashes(given)
-        app(args=[a for a in given if a != "--debug"], prog_name="pliant")
+        app(args=[a for a in given if a not in ("--debug", *_QUIET)], prog_name="pliant")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     except PliantError as error:

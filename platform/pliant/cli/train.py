@@ -13,10 +13,14 @@ from pliant.cli.common import (
     RunArgument,
     check_run_name,
     emit,
+    end_now,
+    is_quiet,
     error_text,
     resolve_run,
     say,
 )
+
+from pliant.errors import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from pliant.train.driver import Ending, Launch
@@ -79,13 +83,13 @@ def _run(launch: Launch, *, as_json: bool) -> None:
     from pliant.observe.console import Console
     from pliant.train.driver import drive
 
-    console = Console()
+    console = Console(quiet=is_quiet())
     try:
         ending = drive(launch, console)
     except KeyboardInterrupt:
         console.close()
         say(f"interrupted at once; resume with: pliant resume {_short(launch)}")
-        raise typer.Exit(130) from None
+        end_now(EXIT_INTERRUPTED)
     console.summary(_summary(launch, ending))
     if ending.error is not None:
         say(error_text(ending.error, as_json=as_json))
@@ -124,11 +128,9 @@ def _summary(launch: Launch, ending: Ending) -> list[str]:
 
 
 def _short(launch: Launch) -> str:
-    """The run's name where a plain command in this folder finds it, else its full place."""
-    from pathlib import Path
+    from pliant.train.screen import run_reference
 
-    uri = launch.record.store.uri
-    return launch.name if uri == str(Path("runs").absolute() / launch.name) else uri
+    return run_reference(launch.name, launch.record.store.uri)
 
 
 def _longer(launch: Launch) -> str:

@@ -19,6 +19,7 @@ from pliant.storage.view import View
 _TIMED = frozenset({"events"})
 """Logs with several writers at a time, merged by the entries' ``time``; others follow the order of attempts."""
 _AHEAD = 32
+_END_BYTES = 64 * 2**10
 
 
 def read_log(store: Store, view: View, name: str) -> Iterator[dict[str, Any]]:
@@ -73,6 +74,36 @@ def read_superseded(store: Store, view: View, name: str) -> Iterator[dict[str, A
             for line in lines[max(limit + 1 - segment.first, 0) :]:
                 with suppress(DamageError):
                     yield {**_parse(store, segment, line), "attempt": segment.attempt}
+
+
+def last_entry(store: Store, view: View, name: str) -> dict[str, Any] | None:
+    """The newest entry of a log of steps that counts; None before the first. Reads one segment, of one that may still
+    grow only the end.
+
+    Raises:
+        DamageError: the segment cannot be read.
+    """
+    for attempt, segments in reversed(_segments(store, view, name).items()):
+        limit = view.accepts_log(name, attempt)
+        for segment in reversed(segments):
+            if limit is not None:
+                lines = _lines(store, segment, store.get(segment.key), last=True)[: limit - segment.first + 1]
+            else:
+                lines = _last_lines(store, segment)
+            if lines:
+                return {**_parse(store, segment, lines[-1]), "attempt": attempt}
+    return None
+
+
+def _last_lines(store: Store, segment: Segment) -> list[bytes]:
+    """Complete lines at the end of a segment: at least one, where there is one."""
+    info = store.head(segment.key)
+    size = info.size if info is not None else 0
+    if size > _END_BYTES:
+        lines = _lines(store, segment, store.get_range(segment.key, size - _END_BYTES, size), last=True)
+        if len(lines) > 1:
+            return lines[1:]  # the first began before the end that was read
+    return _lines(store, segment, store.get(segment.key), last=True)
 
 
 def last_accepted(store: Store, view: View) -> dict[str, dict[int, int]]:
