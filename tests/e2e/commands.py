@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from pliant.storage.logs import read_log
@@ -27,6 +28,7 @@ class Command:
     def __init__(
         self, *arguments: str, cwd: Path, hold_before_forward: int = 0, hold_until: Path | None = None
     ) -> None:
+        self._said: list[str] = []
         self.process = subprocess.Popen(
             [sys.executable, "-m", "pliant", *arguments],
             cwd=cwd,
@@ -43,13 +45,29 @@ class Command:
 
     def finish(self, code: int = 0) -> str:
         """Its output; fails unless it ends with this exit code."""
-        output, _ = self.process.communicate()
+        output = "".join(self._said) + self.process.communicate()[0]
         assert self.process.returncode == code, output
         return output
 
+    def wait_for_output(self, text: str) -> None:
+        """Returns when it has said this; fails when it ends before."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._said.append(line)
+            if text in line:
+                return
+        raise AssertionError("".join(self._said))
+
     def wait_for_step(self, store: Store, step: int) -> None:
         """Returns when the run has recorded a step; fails when the command ends before."""
-        while last_step(store) != step:
+        self._wait_until(lambda: last_step(store) == step)
+
+    def wait_for_checkpoint(self, store: Store, step: int) -> None:
+        """Returns when the checkpoint of a step is committed; fails when the command ends before."""
+        self._wait_until(lambda: step in [ref.step for ref in RunRecord.open(store).view().checkpoints()])
+
+    def _wait_until(self, happened: Callable[[], bool]) -> None:
+        while not happened():
             if self.process.poll() is not None:
                 raise AssertionError(self.process.communicate()[0])
             time.sleep(0.2)
