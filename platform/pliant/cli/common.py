@@ -17,6 +17,7 @@ from pliant.cli.complete import complete_pipeline, complete_run, complete_settin
 from pliant.errors import PliantError, UsageError
 
 if TYPE_CHECKING:
+    from pliant.api import Run
     from pliant.storage.settings import RunSettings
 
 PipelineArgument = Annotated[
@@ -169,6 +170,24 @@ def resolve_run(reference: str, overrides: Sequence[str] | None = ()) -> RunTarg
     if "/" in reference or reference.startswith(("~", ".")):
         return RunTarget(reference.rstrip("/"), run)
     return RunTarget(f"{run.storage.rstrip('/')}/{check_run_name(reference)}", run)
+
+
+def open_run(reference: str, overrides: Sequence[str] | None = ()) -> Run:
+    """The run that is meant.
+
+    Raises:
+        ConfigError, UsageError: as ``resolve_run``, or there is none; the closest of those that are there is named.
+    """
+    from pliant.api import Run, runs_in
+
+    target = resolve_run(reference, overrides)
+    try:
+        return Run.open(target.uri, target.settings.store)
+    except UsageError as error:
+        if error.code != "record.unknown" or "/" in reference:
+            raise
+        known = [run.store.uri.rpartition("/")[2] for run in runs_in(target.settings.storage, target.settings.store)]
+        raise unknown_run(reference, error.location, known) from None
 
 
 def unknown_run(reference: str, uri: str, known: Sequence[str]) -> UsageError:
