@@ -66,7 +66,7 @@ def _machine() -> dict[str, Any]:
 
     from pliant.train.capacity import container_limit
 
-    memory = psutil.virtual_memory()
+    memory, limit = psutil.virtual_memory(), container_limit(Path("/"))
     shared = Path("/dev/shm")
     return {
         "system": platform.platform(),
@@ -75,7 +75,7 @@ def _machine() -> dict[str, Any]:
         "cpus_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_bytes": memory.total,
         "memory_available_bytes": memory.available,
-        "container_limit_bytes": container_limit(Path("/")),
+        "container_limit_bytes": limit if limit is not None and limit < memory.total else None,
         "shared_memory_bytes": psutil.disk_usage(str(shared)).total if shared.is_dir() else None,
     }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit_lines, resolve_run, say
+from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit_lines, open_run, say
 from pliant.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,12 +26,9 @@ def logs(
     as_json: JsonOption = False,
 ) -> None:
     """Print what a run's workers printed, and the traceback of what ended one."""
-    from pliant.api import Run
-
     if rank != "all" and not rank.isdecimal():
         raise UsageError("logs.rank", f"--rank is {rank!r}; allowed: a number from 0, or all")
-    target = resolve_run(run, overrides)
-    found = Run.open(target.uri, target.settings.store)
+    found = open_run(run, overrides)
     wanted = None if rank == "all" else int(rank)
     lines = _followed(found, wanted) if follow else _recorded(found, wanted)
     if as_json:
@@ -46,7 +43,7 @@ def logs(
     if attempt is None:
         ranks = _ranks(found)
         others = f"; ranks that did: {', '.join(map(str, ranks))}" if ranks else ""
-        say(f"{'nobody' if wanted is None else f'rank {wanted}'} has printed anything yet{others}")
+        say(f"{'no rank' if wanted is None else f'rank {wanted}'} has printed a line yet{others}")
 
 
 def _ranks(run: Run) -> list[int]:

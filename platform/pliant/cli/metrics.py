@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit_lines, resolve_run, say, table
+from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit_lines, open_run, say, table
 
 _COLUMNS = ("step", "epoch", "position", "loss", "lr", "grad_norm", "world_size", "attempt")
 
@@ -20,13 +20,11 @@ def metrics(
     as_json: JsonOption = False,
 ) -> None:
     """Print a run's metrics, a line per step. Works without Ray, while it runs and when it is over."""
-    from pliant.api import Run
     from pliant.errors import UsageError
 
     if audit and evaluations:
         raise UsageError("metrics.one", "--audit and --eval exclude each other")
-    target = resolve_run(run, overrides)
-    found = Run.open(target.uri, target.settings.store)
+    found = open_run(run, overrides)
     entries = found.samples() if audit else found.evaluations() if evaluations else found.metrics()
     if as_json:
         emit_lines(entries)

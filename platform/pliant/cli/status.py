@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, emit, emit_lines, resolve_run, say, table
+from pliant.cli.common import JsonOption, OverridesArgument, emit, emit_lines, open_run, resolve_run, say, table
 from pliant.cli.complete import complete_run
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def status(
         overrides = [run, *(overrides or [])]
         run = None
     target = resolve_run(run or "all", overrides)
+    if run is not None:
+        open_run(run, overrides)
     if not watch:
         every_run = _settled(_runs(target, run))
         if run is not None:

@@ -1,4 +1,4 @@
-"""``pliant stop``: asks a run to checkpoint and end, through its storage: from any host, with or without its cluster."""
+"""``pliant stop``: asks a run to checkpoint and end, by a request in its storage, so that any host can."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit, resolve_run, say
+from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit, open_run, say
 
 if TYPE_CHECKING:
     from pliant.storage.owner import Owner
@@ -23,10 +23,7 @@ def stop(
     as_json: JsonOption = False,
 ) -> None:
     """Ask a run to take a checkpoint and stop. It can be resumed from there. Exit 4 when it shows no sign of life."""
-    from pliant.api import Run
-
-    target = resolve_run(run, overrides)
-    found = Run.open(target.uri, target.settings.store)
+    found = open_run(run, overrides)
     record = found.record
     owner = record.owner()
     asked = owner is not None and owner.liveness(record.store.settings.heartbeat_fresh) != "dead"
