@@ -9,9 +9,9 @@ bench fails. All sides run in turns, so that a machine whose speed drifts slows 
 and of the rounds' ratios the median.
 
 - Rates are rows per second of whole epochs once the first batches have come, whose time stands apart: batches of 256
-  rows as int32 tensors, one consumer, the readers with two threads or tasks over 8 lanes, windows of 8. The raw scan
-  reads whole row groups in random order with two threads, each file opened once, no batches, no checksums, no order
-  within row groups: what any reader must do at least.
+  rows as int32 tensors, one consumer, the readers with their default of two threads or four tasks over 8 lanes, windows
+  of 8. The raw scan reads whole row groups in random order with two threads, each file opened once, no batches, no
+  checksums, no order within row groups: what any reader must do at least.
 - Bytes before the first batch: what is asked of the files until the last window that the batch needs has been read, in
   units of one window's column chunks for each owned lane. Footers, read anew with each row group, are counted apart.
 - Memory: how far a fresh process that streams grows over what it had before it opened the stream, with all shared

@@ -64,7 +64,7 @@ def _run(folder: str, name: str, workers: int, micro_batch: int, reduction: str,
         "train", "stdlib_lm", "--name", name, f"data.path={folder}/data", f"run.storage={folder}/runs",
         f"train.steps={steps + WARMUP}", f"train.global_batch={GLOBAL_BATCH}", f"train.micro_batch={micro_batch}",
         f"data.lanes={workers}",
-        f"train.reduction={reduction}", "eval.at_end=false",
+        f"train.reduction={reduction}", "eval.at_end=false", "schedule.warmup=0",
         f"elastic.min_workers={workers}", f"elastic.max_workers={workers}", cwd=folder,
     )  # fmt: skip
     record = RunRecord.open(Store(f"{folder}/runs/{name}", StorageSettings()))
