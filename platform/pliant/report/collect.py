@@ -40,7 +40,7 @@ class AttemptCard:
 
     Attributes:
         first, last: steps of it that count; None without any.
-        ended: stop reason; None when it did not say.
+        ended: stop reason; of a driver without one, what is known of it; empty for a group without one.
         detail: what it said besides.
     """
 
@@ -57,7 +57,7 @@ class AttemptCard:
     lost_steps: int
     comparable: bool | None
     conditions: Mapping[str, Any]
-    ended: str | None
+    ended: str
     detail: str
 
 
@@ -120,6 +120,9 @@ def collect(record: RunRecord) -> Collected:
     lives = [_life(info, stops, starts, seen, train, lost, evaluations, events) for info in attempts]
     newest = max((info.number for info in attempts if info.claim.kind == "driver"), default=None)
     truth = truth_of(record)
+    unsaid = {info.number: "died" for info in attempts if info.claim.kind == "driver"}
+    if newest is not None:
+        unsaid[newest] = truth.state
     return Collected(
         identity=record.identity,
         uri=record.store.uri,
@@ -129,7 +132,10 @@ def collect(record: RunRecord) -> Collected:
         train=train,
         evaluations=evaluations,
         best=_best(record, view, evaluations),
-        attempts=[_card(info, stops, starts, life) for info, life in zip(attempts, lives, strict=True)],
+        attempts=[
+            _card(info, life, stops.get(info.number) or {}, starts.get(info.number, {}), unsaid.get(info.number, ""))
+            for info, life in zip(attempts, lives, strict=True)
+        ],
         accounts=ledger(lives),
         events=events,
         checkpoints=view.verdicts(),
@@ -176,7 +182,9 @@ def _last_signs(
     signs = {info.number: float(info.claim.info.get("time", 0.0)) for info in attempts}
     for info in attempts:
         if HEARTBEAT in info.objects:
-            signs[info.number] = max(signs[info.number], info.objects[HEARTBEAT].modified)
+            key = attempt_key(info.number, HEARTBEAT)
+            beat = decode(record.store.get(key), f"{record.store.uri}/{key}")
+            signs[info.number] = max(signs[info.number], float(beat.get("time", 0.0)))
     for columns in logs:
         for number, at in zip(column(columns, "attempt"), column(columns, "time"), strict=True):
             signs[int(number)] = max(signs.get(int(number), 0.0), float(at))
@@ -223,12 +231,9 @@ def _life(
 
 
 def _card(
-    info: AttemptInfo,
-    stops: Mapping[int, dict[str, Any] | None],
-    starts: Mapping[int, Mapping[str, Any]],
-    life: Life,
+    info: AttemptInfo, life: Life, stop: Mapping[str, Any], start: Mapping[str, Any], unsaid: str
 ) -> AttemptCard:
-    start, stop, claim = starts.get(info.number, {}), stops.get(info.number) or {}, info.claim
+    claim = info.claim
     return AttemptCard(
         number=info.number,
         kind=claim.kind,
@@ -243,7 +248,7 @@ def _card(
         lost_steps=len(life.lost),
         comparable=start.get("comparable"),
         conditions=start.get("conditions", {}),
-        ended=stop.get("reason"),
+        ended=str(stop.get("reason", unsaid)),
         detail=masked(str(stop.get("detail", ""))),
     )
 

@@ -18,6 +18,7 @@ class Envelope:
         low, mean, high: of its finite values; NaN where it has none.
         count: recorded values of a piece.
         bad: how many of them are not finite.
+        bad_steps: all steps whose values are not, one value each.
         thinned: whether a piece stands for several values.
     """
 
@@ -28,6 +29,7 @@ class Envelope:
     high: np.ndarray
     count: np.ndarray
     bad: np.ndarray
+    bad_steps: np.ndarray
 
     @property
     def thinned(self) -> bool:
@@ -51,7 +53,7 @@ def envelope(steps: np.ndarray, values: np.ndarray, *, pieces: int) -> Envelope:
         index = (steps - steps[0]) * pieces // (steps[-1] - steps[0] + 1)
         begins = np.flatnonzero(np.diff(index, prepend=-1))
     if not count:
-        return Envelope(*(np.zeros(0) for _ in range(7)))
+        return Envelope(*(np.zeros(0) for _ in range(8)))
     ends = np.append(begins[1:], count)
     finite = np.isfinite(values)
     good = np.add.reduceat(finite.astype(np.int64), begins)
@@ -69,6 +71,7 @@ def envelope(steps: np.ndarray, values: np.ndarray, *, pieces: int) -> Envelope:
         high=np.where(none, np.nan, high),
         count=ends - begins,
         bad=ends - begins - good,
+        bad_steps=steps[~finite],
     )
 
 

@@ -21,6 +21,7 @@ PIECES = 700
 _MOST_METRICS = 24
 _MOST_MARKS = 200
 _LABEL_GAP = 4.5
+_STEPS_NAMED = 4
 _NO_CURVE = frozenset(
     {"step", "epoch", "position", "samples", "tokens", "loss", "lr", "grad_norm", "weight", "world_size", "skipped"}
     | {"data_s", "step_s", "seconds", "time", "attempt"}
@@ -79,7 +80,8 @@ class Figure:
     """All that a figure shows.
 
     Attributes:
-        scales: linear, and logarithmic where that is possible and helps; the first one is shown.
+        scales: linear, and logarithmic where that is possible.
+        shown: name of the one that is shown at first.
         bad: path data of ticks where values are not finite.
         notes: what must be said about it.
         hover: what the pointer reads: numbers by curve and piece.
@@ -90,6 +92,7 @@ class Figure:
     unit: str
     curves: Sequence[Curve]
     scales: Sequence[Scale]
+    shown: str
     steps: Sequence[Tick]
     marks: Sequence[Mark]
     bad: str
@@ -166,24 +169,27 @@ def _figure(
     name: str, title: str, unit: str, curves: list[Curve], span: tuple[float, float], marks: Sequence[Mark]
 ) -> Figure:
     finite = np.concatenate([side[np.isfinite(side)] for c in curves for side in (c.points.low, c.points.high)])
-    notes = list(_notes(curves))
-    scales = []
+    scales, shown = [], "linear"
     if finite.size:
         low, high = float(finite.min()), float(finite.max())
-        positive = low > 0 and high / low > 3
+        positive = low > 0 and high / low > 3 and name != "world_size"
         scales = [_scale("linear", curves, span, low, high), *([_log(curves, span, low, high)] if positive else [])]
-        if positive and high / low > 1000:
-            scales.reverse()  # on a linear axis all but the largest values would lie on the ground
+        typical = float(np.median(np.concatenate([c.points.mean[np.isfinite(c.points.mean)] for c in curves])))
+        if positive and high > 100 * typical:  # on a linear axis all but a few values would lie on the ground
+            shown = "log"
     return Figure(
         name=name,
         title=title,
         unit=unit,
         curves=curves,
         scales=scales,
-        steps=[Tick(_percent(t, span), short(t)) for t in ticks(*span, about=5) if t == int(t)],
+        shown=shown,
+        steps=[
+            Tick(_percent(t, span), f"{t:,.0f}" if t < 1e6 else short(t)) for t in ticks(*span, about=5) if t == int(t)
+        ],
         marks=marks,
         bad="".join(f"M{_x(s, span)} 0v{HEIGHT}" for c in curves for s in c.points.first[c.points.bad > 0]),
-        notes=notes,
+        notes=list(_notes(curves)),
         summary=_summary(title, curves),
         hover={
             "span": span,
@@ -202,14 +208,11 @@ def _notes(curves: Sequence[Curve]) -> Iterator[str]:
         points = curve.points
         which = f"{curve.label}: " if len(curves) > 1 else ""
         if points.thinned:
-            yield (
-                f"{which}{int(points.count.sum()):,} values in {len(points):,} points: the line is their mean, "
-                "the band reaches from the smallest to the largest"
-            )
+            yield f"{which}{int(points.count.sum()):,} values in {len(points):,} points, the band is their spread"
         if bad := int(points.bad.sum()):
-            where = [f"{int(s):,}" for s in points.first[points.bad > 0][:4]]
-            more = ", …" if (points.bad > 0).sum() > len(where) else ""
-            yield f"{which}{bad:,} values are not finite, marked in red: at step {', '.join(where)}{more}"
+            where = ", ".join(f"{int(s):,}" for s in points.bad_steps[:_STEPS_NAMED])
+            more = ", …" if bad > _STEPS_NAMED else ""
+            yield f"{which}{bad:,} not finite, marked in red: step {where}{more}"
 
 
 def _summary(title: str, curves: Sequence[Curve]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pliant import __version__
@@ -23,6 +24,8 @@ _MOST_EVENTS = 400
 _MOST_ATTEMPTS = 200
 _LONGEST = 2_000
 _SAVES_SHOWN = 5
+_MOST_TILES = 3
+_NO_FIGURES = frozenset({"step", "time", "seconds", "attempt"})
 
 
 def default_place(record: RunRecord) -> Path:
@@ -49,7 +52,9 @@ def write_report(record: RunRecord, out: Path) -> dict[str, Any]:
     except OSError as error:
         part.unlink(missing_ok=True)
         message = f"the report cannot be written: {error.strerror}"
-        raise StorageError("report.write", message, hint="write it elsewhere with --out FILE", location=str(out)) from error
+        raise StorageError(
+            "report.write", message, hint="write it elsewhere with --out FILE", location=str(out)
+        ) from error
     return summary(run) | {"file": str(out.absolute()), "bytes": len(page)}
 
 
@@ -94,7 +99,7 @@ def render(run: Collected) -> str:
         tiles=_tiles(run),
         trouble=_trouble(run),
         seconds={c: s for c, s in totals(run.accounts).items() if s > 0},
-        stretches=_stretches(run),
+        stretches=run.accounts[-_MOST_ATTEMPTS:],
         meanings=MEANINGS,
         categories=CATEGORIES,
         sampled=_sampled(run),
@@ -113,11 +118,15 @@ def _tiles(run: Collected) -> list[tuple[str, str, str]]:
     tiles: list[tuple[str, str, str]] = []
     if len(steps):
         epoch = int(column(run.train, "epoch")[-1]) if "epoch" in run.train else 0
-        tiles += [("step", f"{steps[-1]:,}", f"epoch {epoch + 1}"), ("training loss", _value(loss[-1]), "at the last step")]
-    for name, (at, values) in run.evaluations.items():
-        if name not in ("step", "time", "seconds", "attempt"):
-            tiles.append((name, _value(values[-1]), f"validation, step {at[-1]:,}"))
-    tiles = tiles[:5]
+        tiles += [
+            ("step", f"{steps[-1]:,}", f"epoch {epoch + 1}"),
+            ("training loss", _value(loss[-1]), "at the last step"),
+        ]
+    tiles += [
+        (name, _value(float(values[-1])), f"validation, step {at[-1]:,}")
+        for name, (at, values) in run.evaluations.items()
+        if name not in _NO_FIGURES
+    ][:_MOST_TILES]
     if run.best is not None:
         tiles.append(("best", _value(run.best[1]), f"validation, step {run.best[0]:,}"))
     if run.accounts:
@@ -131,33 +140,16 @@ def _tiles(run: Collected) -> list[tuple[str, str, str]]:
 
 def _trouble(run: Collected) -> list[tuple[str, str]]:
     """What a reader must not miss: headline, text."""
-    found = []
-    last = run.attempts[-1] if run.attempts else None
-    for card in run.attempts:
-        if last is not None and card.detail and card.driver == last.driver:
-            found.append((f"The run stopped ({card.ended})", card.detail))
-    for verdict in run.checkpoints:
-        if verdict.state == "quarantined":
-            text = f"{verdict.checkpoint.name}: {verdict.reason}; it is not used any more"
-            found.append(("A damaged checkpoint", text))
+    last = run.attempts[-1].driver if run.attempts else 0
+    found = [(f"The run stopped ({a.ended})", a.detail) for a in run.attempts if a.detail and a.driver == last]
+    found += [("A damaged checkpoint", str(e.get("text", ""))) for e in run.events if e["kind"] == "quarantine"][-5:]
     changed = [str(card.number) for card in run.attempts if card.comparable is False]
     if changed:
         text = f"Attempt {', '.join(changed)} ran under other conditions than the first: see Conditions."
         found.append(("Not comparable bit by bit", text))
-    if bad := int((~_finite(column(run.train, "loss"))).sum()):
+    if bad := int((~np.isfinite(column(run.train, "loss"))).sum()):
         found.append(("The loss was not finite", f"at {bad:,} steps; they are marked in the curve"))
     return found
-
-
-def _finite(values: Any) -> Any:
-    import numpy as np
-
-    return np.isfinite(values)
-
-
-def _stretches(run: Collected) -> list[Any]:
-    """The stretches of time; the oldest ones are left out where there are too many."""
-    return list(run.accounts[-_MOST_ATTEMPTS:])
 
 
 def _sampled(run: Collected) -> bool:
@@ -233,4 +225,4 @@ def _cut(text: str) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{share:.1%}" if 0.0005 <= share else f"{share:.2%}"
+    return f"{share:.1%}" if share >= 0.0005 else f"{share:.2%}"

@@ -63,7 +63,8 @@ def read_superseded(store: Store, view: View, name: str) -> Iterator[dict[str, A
 
     Nothing is decided by them, so a line that cannot be read is passed over.
     """
-    segments = sorted(s for info in store.list(f"{LOGS}/{name}") if (s := parse_segment(info.key)))
+    found = [s for info in store.list(f"{LOGS}/{name}") if (s := parse_segment(info.key))]
+    segments = sorted(s for s in found if s.attempt in view.claims)  # the view knows nothing of later attempts
     for segment, after in pairwise([*segments, None]):
         if segment is None or (limit := view.accepts_log(name, segment.attempt)) is None:
             continue

@@ -176,7 +176,7 @@ def _group(life: Life, begin: float, end: float, startup: Category) -> dict[Cate
 
 def _measured(life: Life) -> dict[Category, float]:
     kept = life.kept
-    counts = np.diff(kept.step, prepend=life.from_step)  # steps that each record stands for
+    counts = np.maximum(np.diff(kept.step, prepend=life.from_step), 0)  # steps that each record stands for
     return {
         "data": float(counts @ kept.data_s),
         "step": float(counts @ kept.step_s),
