@@ -230,9 +230,7 @@ def _life(
     )
 
 
-def _card(
-    info: AttemptInfo, life: Life, stop: Mapping[str, Any], start: Mapping[str, Any], unsaid: str
-) -> AttemptCard:
+def _card(info: AttemptInfo, life: Life, stop: Mapping[str, Any], start: Mapping[str, Any], unsaid: str) -> AttemptCard:
     claim = info.claim
     return AttemptCard(
         number=info.number,
