@@ -94,15 +94,15 @@ class Terminal(io.StringIO):
         return True
 
     def write(self, text: str) -> int:
-        assert text.count("\x1b[2K") <= 1, "a line is cleared and drawn again in one write"
+        assert "\x1b[2K" not in text, "nothing is blank before it is drawn again"
         for piece in re.findall(r"\x1b\[[0-9;]*[A-Za-z]|[^\x1b]", text):
             if piece == "\r":
                 self._column = 0
             elif piece == "\n":
                 self.lines.append("")
                 self._column = 0
-            elif piece == "\x1b[2K":
-                self.lines[-1] = ""
+            elif piece == "\x1b[K":
+                self.lines[-1] = self.lines[-1][: self._column]
             elif piece[0] != "\x1b":
                 if self._column == self.columns:
                     self.lines.append("")
@@ -186,7 +186,7 @@ def test_what_is_logged_as_a_warning_is_a_line() -> None:
         shown.update(1, 2, loss=1.0, lr=1e-3)
         logging.getLogger("pliant.storage.owner").warning("heartbeat: %s", "no answer")
         logging.getLogger("pliant.storage.owner").info("nothing new")
-    assert "\r\x1b[2Kwarning: heartbeat: no answer\nstep 1/2 " in stream.getvalue()
+    assert "\rwarning: heartbeat: no answer\x1b[K\nstep 1/2 " in stream.getvalue()
     assert "nothing new" not in stream.getvalue()
 
 
@@ -195,7 +195,7 @@ def test_a_debugger_gets_lines() -> None:
     shown.update(1, 3, loss=1.0, lr=1e-3)
     shown.plain()
     shown.update(3, 3, loss=1.0, lr=1e-3)
-    assert stream.getvalue().endswith("\r\x1b[2Kstep 3/3  loss 1  lr 1.00e-03\n")
+    assert stream.getvalue().endswith("\r\x1b[Kstep 3/3  loss 1  lr 1.00e-03\n")
 
 
 def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from pliant.units import format_seconds
 _BAR_CELLS = 20
 _REDRAW_S = 0.1
 _LINES_IN_THE_TIME_SO_FAR = 20
-_CLEAR = "\r\x1b[2K"
+_CLEAR_REST = "\x1b[K"
 
 
 class Console:
@@ -107,7 +107,7 @@ class Console:
             self._drawn_at = now
             with self._lock:
                 self._bar = self._draw(step, total, parts)
-                self._put(_CLEAR + self._bar)
+                self._put(f"\r{self._bar}{_CLEAR_REST}")
 
     def event(self, text: str) -> None:
         """Shows something that happened: a line that stays."""
@@ -128,7 +128,7 @@ class Console:
         """Takes the bar away, if there is one. Safe to call again."""
         with self._lock:
             if self._bar:
-                self._put(_CLEAR)
+                self._put(f"\r{_CLEAR_REST}")
                 self._bar = ""
 
     def plain(self) -> None:
@@ -151,7 +151,7 @@ class Console:
 
     def _write(self, line: str) -> None:
         with self._lock:
-            self._put(f"{_CLEAR}{line}\n{self._bar}" if self._bar else f"{line}\n")
+            self._put(f"\r{line}{_CLEAR_REST}\n{self._bar}" if self._bar else f"{line}\n")
 
     def _put(self, text: str) -> None:
         self._stream.write(text)
