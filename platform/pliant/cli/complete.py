@@ -17,6 +17,11 @@ def complete_run(incomplete: str) -> list[str]:
     return _starting(incomplete, sorted(file.parent.name for file in Path("runs").glob("*/run.json")))
 
 
+def complete_subject(incomplete: str) -> list[str]:
+    """Pipelines and runs."""
+    return sorted({*complete_pipeline(incomplete), *complete_run(incomplete)})
+
+
 def complete_setting(incomplete: str) -> list[str]:
     """Settings, each with the ``=`` that its value follows."""
     if "=" in incomplete:

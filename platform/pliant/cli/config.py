@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pliant.cli.common import JsonOption, OverridesArgument, emit
+from pliant.cli.complete import complete_key
 from pliant.cli.subject import HELP, SubjectArgument, load_pair, load_subject
 
 if TYPE_CHECKING:
@@ -50,7 +51,12 @@ def check(subject: SubjectArgument, overrides: OverridesArgument = None, as_json
 
 @app.command()
 def explain(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="A setting or a section, as in optim.lr or optim.")],
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY", help="A setting or a section, as in optim.lr or optim.", autocompletion=complete_key
+        ),
+    ],
     pipeline: PipelineOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pliant.cli.common import resolve_run
+from pliant.cli.complete import complete_subject
 from pliant.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pliant.storage.record import RunRecord
 
 HELP = "A pipeline (a name in pipelines/, a .py file, module:attribute), a YAML file, or a run (name, path or URI)."
-SubjectArgument = Annotated[str, typer.Argument(metavar="PIPELINE", help=HELP)]
+SubjectArgument = Annotated[str, typer.Argument(metavar="PIPELINE", help=HELP, autocompletion=complete_subject)]
 _FILE_ENDINGS = (".yaml", ".yml")
 
 
