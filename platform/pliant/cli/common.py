@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -77,13 +78,29 @@ def say(text: str) -> None:
 
 def emit(result: Any, *, as_json: bool, text: str) -> None:
     """Writes a command's result to stdout: ``result`` as one line of JSON, or ``text``."""
-    typer.echo(json.dumps(result, ensure_ascii=False, default=str) if as_json else text)
+    typer.echo(_json(result) if as_json else text)
 
 
 def emit_lines(entries: Iterable[dict[str, Any]]) -> None:
     """Writes entries to stdout, one line of JSON each, as they come."""
     for entry in entries:
-        typer.echo(json.dumps(entry, ensure_ascii=False, default=str))
+        typer.echo(_json(entry))
+
+
+def _json(value: Any) -> str:
+    """One line of JSON. It has no infinity and no NaN: null stands for them, or nothing strict could read the line."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def end_now(code: int) -> NoReturn:
