@@ -12,6 +12,10 @@ All of them survive pickling, because they cross process borders inside Ray.
 
 from __future__ import annotations
 
+import traceback
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 EXIT_DONE = 0
@@ -88,6 +92,46 @@ class FencedError(PliantError):
 
 
 class UserCodeError(PliantError):
-    """An exception raised inside a pipeline's own code. Exit code 1."""
+    """An exception raised inside a pipeline's own code, which is its ``__cause__``. Exit code 1."""
 
     exit_code = EXIT_USER
+    _carried: str | None = None
+
+    @property
+    def frames(self) -> str:
+        """The cause's traceback, the user's frames alone; empty when the error was raised without a cause. It crosses
+        process borders, where the cause itself may not: its type may be known to the pipeline alone."""
+        if self._carried is not None:
+            return self._carried
+        return user_frames(self.__cause__) if self.__cause__ is not None else ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (*super().__reduce__(), {"_carried": self.frames})
+
+
+def user_frames(error: BaseException) -> str:
+    """The traceback of an error in user code, without what Pliant and the libraries that call it did around it.
+
+    Empty when nothing is left: then the error's own line says all there is.
+    """
+    shown = traceback.TracebackException.from_exception(error)
+    link: traceback.TracebackException | None = shown
+    frames = 0
+    while link is not None:
+        own = [frame for frame in link.stack if not frame.filename.startswith(_callers())]
+        # Where user code was called by a library alone (in backward, say), that library's lines are all there is.
+        outside = [frame for frame in link.stack if not frame.filename.startswith(_OURS)]
+        link.stack = traceback.StackSummary.from_list(own or outside)
+        frames += len(link.stack)
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return "".join(shown.format()) if frames else ""
+
+
+_OURS = (f"{Path(__file__).resolve().parent}/", "<frozen ")
+
+
+@cache
+def _callers() -> tuple[str, ...]:
+    """Path prefixes of the code that calls user code, and that user code is called through."""
+    specs = [find_spec(name) for name in ("torch", "ray")]
+    return (*_OURS, *(f"{Path(spec.origin).parent}/" for spec in specs if spec is not None and spec.origin))

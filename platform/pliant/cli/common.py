@@ -7,15 +7,13 @@ import math
 import os
 import re
 import sys
-import traceback
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
 from pliant.cli.complete import complete_pipeline, complete_run, complete_setting
-from pliant.errors import PliantError, UsageError
+from pliant.errors import PliantError, UsageError, UserCodeError
 
 if TYPE_CHECKING:
     from pliant.api import Run
@@ -124,25 +122,15 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join(map(line, cells))
 
 
-def own_frames(error: BaseException) -> traceback.TracebackException:
-    """The traceback of an error in user code, without what Pliant and the import system were doing around it."""
-    ours = str(Path(__file__).resolve().parents[1])
-    shown = traceback.TracebackException.from_exception(error)
-    link: traceback.TracebackException | None = shown
-    while link is not None:
-        frames = [f for f in link.stack if not f.filename.startswith((ours, "<frozen importlib"))]
-        link.stack = traceback.StackSummary.from_list(frames)
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    return shown
-
-
-def error_text(error: PliantError, *, as_json: bool) -> str:
-    """An error as it is shown on stderr."""
+def error_text(error: PliantError, *, as_json: bool, frames: bool = True) -> str:
+    """An error as it is shown on stderr; one in user code with the user's frames, unless they were shown already."""
     if not as_json:
-        return str(error)
+        return f"{error.frames}{error}" if frames and isinstance(error, UserCodeError) else str(error)
     from pliant.config.problems import ConfigErrors
 
-    result = {"error": _parts(error), "exit_code": error.exit_code}
+    result: dict[str, Any] = {"error": _parts(error), "exit_code": error.exit_code}
+    if isinstance(error, UserCodeError):
+        result["traceback"] = error.frames
     if isinstance(error, ConfigErrors):
         result["problems"] = [_parts(problem) for problem in error.problems]
     return json.dumps(result, ensure_ascii=False)

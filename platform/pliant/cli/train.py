@@ -15,11 +15,9 @@ from pliant.cli.common import (
     emit,
     end_now,
     is_quiet,
-    error_text,
     resolve_run,
     say,
 )
-
 from pliant.errors import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
@@ -91,8 +89,6 @@ def _run(launch: Launch, *, as_json: bool) -> None:
         say(f"interrupted at once; resume with: pliant resume {_short(launch)}")
         end_now(EXIT_INTERRUPTED)
     console.summary(_summary(launch, ending))
-    if ending.error is not None:
-        say(error_text(ending.error, as_json=as_json))
     result = {
         "run": launch.name,
         "uri": ending.uri,
@@ -105,6 +101,8 @@ def _run(launch: Launch, *, as_json: bool) -> None:
     }
     if as_json:
         emit(result, as_json=True, text="")
+    if ending.error is not None:
+        raise ending.error
     raise typer.Exit(ending.exit_code)
 
 

@@ -15,6 +15,7 @@ from pliant.train.feed import BatchFeed
 from pliant.train.parallel import Workers
 from pliant.train.protocols import Pipeline
 from pliant.train.step import Sums, to_device
+from pliant.train.usercode import Blame, loss_of, user_code
 
 
 def evaluate(
@@ -27,6 +28,7 @@ def evaluate(
     micro_batch: int,
     empty: pa.Table,
     stream: LaneStream,
+    blame: Blame,
     keep_going: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
     """Runs the model over one unshuffled epoch of the validation rows. Collective.
@@ -35,6 +37,7 @@ def evaluate(
         rows: rows of the validation set.
         state: a position at the epoch's start, tail ``pad``; its lanes spread the rows over ranks.
         stream: this rank's lanes of the validation set from the start; it is closed at the end.
+        blame: names its rows when the pipeline's own code fails over them.
         keep_going: called after every batch, so that a watcher sees progress.
 
     Returns:
@@ -46,7 +49,7 @@ def evaluate(
     feed = BatchFeed(
         stream, empty, pipeline, state,
         rows=rows, micro_batch=micro_batch, rank=workers.rank, world_size=workers.world_size,
-        steps=batches, prefetch=2, pin=workers.device.type == "cuda",
+        steps=batches, prefetch=2, pin=workers.device.type == "cuda", blame=blame,
     )  # fmt: skip
     totals: list[list[float]] = []
     weights: list[float] = []
@@ -56,7 +59,9 @@ def evaluate(
             for _ in range(batches):
                 batch = feed.next()
                 for micro, tensors in zip(batch.plan.micro_batches, batch.tensors, strict=True):
-                    sums.add(micro, pipeline.loss(model, to_device(tensors, workers.device)))
+                    with batch.blame("loss", micro):
+                        loss = loss_of(pipeline, model, to_device(tensors, workers.device))
+                    sums.add(micro, loss)
                 # Gathered per batch: the order of additions is then the same at every worker count.
                 total, weight, _, _ = sums.gather()
                 totals.append(total)
@@ -69,4 +74,5 @@ def evaluate(
         name: sum(total[column] for total in totals) / weight if weight else float("nan")
         for column, name in enumerate(("loss", *names))
     }
-    return pipeline.summarize(values)
+    with user_code("summarize"):
+        return pipeline.summarize(values)

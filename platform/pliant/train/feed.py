@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from pliant.data.reading import ROW_COLUMN, ROW_GROUP_COLUMN
 from pliant.train.batch_plan import MicroBatch, StepPlan, plan_step
 from pliant.train.protocols import Pipeline
 from pliant.train.step import RankBatch
+from pliant.train.usercode import Blame, collated
 
 
 class BatchFeed:
@@ -35,6 +38,8 @@ class BatchFeed:
         empty: zero rows of the same schema, for micro-batches that only other ranks fill.
         rows: rows of the dataset, N.
         pin: collate into pinned memory, for asynchronous copies to a GPU.
+        blame: names the rows of a micro-batch when the pipeline's own code fails over it.
+        first: number of the first batch, for errors.
     """
 
     def __init__(
@@ -51,10 +56,13 @@ class BatchFeed:
         steps: int,
         prefetch: int,
         pin: bool = False,
+        blame: Blame,
+        first: int = 1,
     ) -> None:
         self._stream, self._empty, self._pipeline, self._state = stream, empty, pipeline, state
         self._rows, self._micro_batch, self._steps, self._pin = rows, micro_batch, steps, pin
         self._rank, self._world_size = rank, world_size
+        self._blame, self._first = blame, first
         self._queue: queue.Queue[RankBatch | BaseException] = queue.Queue(maxsize=max(prefetch, 1))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._fill, name="pliant-feed", daemon=True)
@@ -78,7 +86,7 @@ class BatchFeed:
     def _fill(self) -> None:
         try:
             epoch, position = self._state.epoch, self._state.position
-            for _ in range(self._steps):
+            for number in range(self._first, self._first + self._steps):
                 plan = plan_step(
                     rows=self._rows,
                     lanes=self._state.lanes,
@@ -90,7 +98,7 @@ class BatchFeed:
                     rank=self._rank,
                     world_size=self._world_size,
                 )
-                if not self._put(self._load(plan)):
+                if not self._put(self._load(plan, partial(self._blame, number=number))):
                     return
                 epoch, position = plan.epoch, plan.position
         except BaseException as error:
@@ -103,15 +111,16 @@ class BatchFeed:
                 return True
         return False
 
-    def _load(self, plan: StepPlan) -> RankBatch:
+    def _load(self, plan: StepPlan, blame: Callable[[str, MicroBatch], AbstractContextManager[None]]) -> RankBatch:
         tensors, ids = [], []
         for micro in plan.micro_batches:
             table = self._take(micro)
             if ROW_COLUMN in table.column_names:
                 ids.append(self._row_ids(micro, table))
                 table = table.drop_columns([ROW_GROUP_COLUMN, ROW_COLUMN])
-            tensors.append(self._collate(table))
-        return RankBatch(plan, tensors, torch.from_numpy(np.concatenate(ids)) if ids else None)
+            with blame("collate", micro):
+                tensors.append(self._collate(table))
+        return RankBatch(plan, tensors, torch.from_numpy(np.concatenate(ids)) if ids else None, blame)
 
     def _take(self, micro: MicroBatch) -> pa.Table:
         if not micro.shares:
@@ -129,5 +138,5 @@ class BatchFeed:
         return np.column_stack([np.array(places, dtype=np.int64).reshape(-1, 2), *read])
 
     def _collate(self, table: pa.Table) -> Mapping[str, Tensor]:
-        batch = self._pipeline.collate(table)
+        batch = collated(self._pipeline, table)
         return {name: tensor.pin_memory() for name, tensor in batch.items()} if self._pin else batch

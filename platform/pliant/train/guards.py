@@ -11,36 +11,35 @@ from torch import nn
 
 from pliant.errors import ConfigError, PliantError, UserCodeError
 from pliant.train.protocols import Loss, Pipeline
+from pliant.train.usercode import collated, loss_of, user_code
 
 _GIVE_UP = "or set model.allow_rank_local=true and give up that the curve is the same at every worker count"
 _TOLERANCE = 1e-3
 
 
-def check_pipeline(pipeline: Pipeline[Any], model: nn.Module, rows: pa.Table) -> None:
+def check_pipeline(pipeline: Pipeline[Any], model: nn.Module, rows: pa.Table, *, about: str = "") -> None:
     """Tries the unsharded model on a few rows. Leaves parameters, buffers and gradients as they were.
+
+    Args:
+        about: which rows they are, for errors.
 
     Raises:
         ConfigError: a module updates its buffers in forward, or the loss couples rows.
-        UserCodeError: the pipeline cannot handle zero rows, or returns no scalar sums.
+        UserCodeError: the pipeline fails on them or on zero rows, or returns no scalar sums.
     """
     probe = copy.deepcopy(model)
-    if not pipeline.settings.allow_rank_local:
-        _check_buffers(pipeline, probe, rows)
-    probe.eval()
-    with torch.no_grad():
-        if not pipeline.settings.allow_rank_local and rows.num_rows >= 2:
-            _check_rows_independent(pipeline, probe, rows)
-        _check_zero_rows(pipeline, probe, rows)
+    with user_code("collate or loss, tried before the first step,", about=about):
+        if not pipeline.settings.allow_rank_local:
+            _check_buffers(pipeline, probe, rows)
+        probe.eval()
+        with torch.no_grad():
+            if not pipeline.settings.allow_rank_local and rows.num_rows >= 2:
+                _check_rows_independent(pipeline, probe, rows)
+            _check_zero_rows(pipeline, probe, rows)
 
 
 def _loss(pipeline: Pipeline[Any], model: nn.Module, rows: pa.Table) -> Loss:
-    loss = pipeline.loss(model, pipeline.collate(rows))
-    for name, value in (("total", loss.total), ("weight", loss.weight), *loss.sums.items()):
-        if not isinstance(value, torch.Tensor) or value.ndim != 0:
-            raise UserCodeError(
-                "pipeline.loss", f"Loss.{name} must be a scalar tensor, a sum over rows; found {value!r}"
-            )
-    return loss
+    return loss_of(pipeline, model, collated(pipeline, rows))
 
 
 def _check_buffers(pipeline: Pipeline[Any], probe: nn.Module, rows: pa.Table) -> None:

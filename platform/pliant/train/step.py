@@ -11,7 +11,8 @@ checkpoint) travels in it for free.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import torch
@@ -27,6 +28,7 @@ from pliant.train.protocols import Loss, Pipeline
 from pliant.train.schedule import lr_factor
 from pliant.train.settings import OptimSettings, ScheduleSettings, TrainSettings
 from pliant.train.state import TrainState
+from pliant.train.usercode import loss_of, user_code
 
 _FIXED = 5  # lane, index, loss total, weight, tokens; the pipeline's own sums follow
 
@@ -36,11 +38,13 @@ class RankBatch:
     """A rank's share of a global batch, collated: one dict of CPU tensors per micro-batch of the plan.
 
     ``row_ids`` is int64 (rows, 4) with columns epoch, position, row group, row within it, or None without audit.
+    ``blame`` is what calls to user code over a micro-batch are made in, see ``Blame``.
     """
 
     plan: StepPlan
     tensors: Sequence[Mapping[str, Tensor]]
     row_ids: Tensor | None = None
+    blame: Callable[[str, MicroBatch], AbstractContextManager[None]] = lambda what, micro: user_code(what)
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,6 @@ class Sums:
         self._rows: list[Tensor] = []
 
     def add(self, micro: MicroBatch, loss: Loss) -> None:
-        missing = set(self.names) - set(loss.sums)
-        if missing:
-            raise UserCodeError(
-                "pipeline.metrics", f"the loss reports no sum for the declared metrics {sorted(missing)}"
-            )
         fixed = [float(micro.lane), float(micro.index)]
         device = loss.total.device
         row = [loss.total.detach(), loss.weight.detach(), torch.as_tensor(float(loss.tokens), device=device)]
@@ -187,9 +186,11 @@ class Step:
         for number, (micro, tensors) in enumerate(zip(micro_batches, batch.tensors, strict=True)):
             sync_gradients(self._model, number == len(micro_batches) - 1)
             torch.manual_seed(micro_batch_seed(self._seed, step, micro.lane, micro.index))
-            loss = self._pipeline.loss(self._model, to_device(tensors, self._workers.device))
+            with batch.blame("loss", micro):
+                loss = loss_of(self._pipeline, self._model, to_device(tensors, self._workers.device))
             self._sums.add(micro, loss)
-            (loss.total * scale if scale != 1.0 else loss.total).backward()
+            with batch.blame("backward of the loss", micro):
+                (loss.total * scale if scale != 1.0 else loss.total).backward()
 
     def _update(self, gradients: list[Tensor], norm: float, divisor: float, lr: float) -> None:
         coefficient = 1.0
@@ -199,7 +200,8 @@ class Step:
         if gradients:
             torch._foreach_mul_(gradients, _float32(coefficient / divisor))
         set_lr(self._optimizer, lr)
-        self._optimizer.step()
+        with user_code(f"the optimizer {self._optim.kind}"):
+            self._optimizer.step()
 
     def _before(self, state: TrainState) -> float:
         return {"steps": state.step, "samples": state.data.samples, "tokens": state.tokens}[self._schedule.unit]

@@ -21,6 +21,7 @@ from pliant.config.dump import config_digest
 from pliant.data.lanes import LaneStream, open_stream
 from pliant.data.manifest import Manifest
 from pliant.data.order import Piece, Window
+from pliant.data.places import RowPlaces
 from pliant.data.plan import DataState
 from pliant.data.reading import locate, read_spec, read_window
 from pliant.observe.board import BoardReporter, Note, NullReporter, Reporter
@@ -45,6 +46,7 @@ from pliant.train.restoring import Membership, join_run, restore_state
 from pliant.train.retire import Retirement
 from pliant.train.state import TrainState
 from pliant.train.step import Step
+from pliant.train.usercode import Blame, build_pipeline, describe_rows, user_code
 
 OpenTrain: TypeAlias = Callable[..., LaneStream]
 """Opens a rank's stream: ``open_stream`` without rank, world size and reader."""
@@ -129,17 +131,21 @@ def _assemble(
     open_train: OpenTrain | None,
 ) -> Job:
     train_set = Manifest.from_bytes(store.get(DATA_MANIFESTS["train"]))
-    pipeline = spec.pipeline.load()(config.model)
+    pipeline = build_pipeline(spec.pipeline, config.model)
     columns = config.data.columns or pipeline.columns
     precision = resolve_precision(config.train)
 
     torch.manual_seed(config.seed)
-    model = pipeline.model()
+    with user_code("model"):
+        model = pipeline.model()
+        blocks = pipeline.blocks(model)
     if config.train.reduction == "exact":
-        check_pipeline(pipeline, model, first_rows(train_set, config, columns))
+        rows = first_rows(train_set, config, columns)
+        places = [RowPlaces(train_set).of(0, row) for row in range(rows.num_rows)]
+        check_pipeline(pipeline, model, rows, about=f"\n  {describe_rows(places)}")
     model = shard_model(
         model,
-        pipeline.blocks(model),
+        blocks,
         workers,
         precision,
         activation_checkpointing=config.train.activation_checkpointing,
@@ -183,6 +189,8 @@ def _assemble(
         steps=max(0, spec.total_steps - state.step),
         prefetch=config.data.prefetch_batches,
         pin=workers.device.type == "cuda",
+        blame=Blame(train_set, state.data, rank=workers.rank, unit="step"),
+        first=state.step + 1,
     )
     return Job(
         state=state,
@@ -316,6 +324,7 @@ def _measure(
         return evaluate(
             pipeline, model, workers,
             rows=manifest.rows, state=state, micro_batch=micro_batch, empty=stream.empty(), stream=stream,
+            blame=Blame(manifest, state, rank=workers.rank, unit="evaluation batch", shuffle=False),
         )  # fmt: skip
 
     return measure
