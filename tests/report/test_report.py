@@ -161,7 +161,7 @@ def test_a_hundred_thousand_steps_are_under_5_mb(run: WrittenRun) -> None:
     assert written["bytes"] < 5_000_000
     (loss,) = page.figures["loss"]["curves"]
     assert max(loss["high"]) == 40.0
-    assert len(written["figures"]) == 13
+    assert len(written["figures"]) == 12
 
 
 def test_more_metrics_and_events_than_anyone_reads(run: WrittenRun) -> None:

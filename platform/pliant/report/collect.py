@@ -78,7 +78,7 @@ class Collected:
         state: how it stands, in words.
         seen: the last sign of life, seconds since 1970; None for a run that never started.
         train, evaluations: their logs in columns.
-        best: step and value of the best evaluation that a checkpoint knows of.
+        best: metric, step and value of the best evaluation that a checkpoint knows of.
         events: all, oldest first.
         provenance: of the newest start; empty when it recorded none.
         code: digest of each of the pipeline's files.
@@ -91,7 +91,7 @@ class Collected:
     seen: float | None
     train: Columns
     evaluations: Columns
-    best: tuple[int, float] | None
+    best: tuple[str, int, float] | None
     attempts: Sequence[AttemptCard]
     accounts: Sequence[Account]
     events: Sequence[Mapping[str, Any]]
@@ -251,7 +251,7 @@ def _card(info: AttemptInfo, life: Life, stop: Mapping[str, Any], start: Mapping
     )
 
 
-def _best(record: RunRecord, view: View, evaluations: Columns) -> tuple[int, float] | None:
+def _best(record: RunRecord, view: View, evaluations: Columns) -> tuple[str, int, float] | None:
     """The newest readable checkpoint carries the best value; where it was measured, the log says."""
     for ref in view.checkpoints():
         try:
@@ -260,7 +260,7 @@ def _best(record: RunRecord, view: View, evaluations: Columns) -> tuple[int, flo
             continue
         for name, (steps, values) in evaluations.items():
             if best is not None and name not in _NO_SERIES and (found := np.flatnonzero(values == best)).size:
-                return int(steps[found[0]]), float(best)
+                return name, int(steps[found[0]]), float(best)
         return None
     return None
 

@@ -119,8 +119,11 @@ def figures(run: Collected) -> tuple[list[Figure], list[str]]:
         ("lr", "learning rate", "", [Curve("learning rate", c) for c in [train("lr")] if c is not None]),
         ("grad_norm", "gradient norm", "", [Curve("gradient norm", c) for c in [train("grad_norm")] if c is not None]),
         ("rate", f"{counted} per second", "within steps", [Curve(f"{counted} per second", rate)]),
-        ("world_size", "workers", "", [Curve("workers", c) for c in [train("world_size")] if c is not None]),
     ]
+    if len(np.unique(run.train["world_size"][1])) > 1:
+        wanted.append(
+            ("world_size", "workers", "", [Curve("workers", envelope(*run.train["world_size"], pieces=PIECES))])
+        )
     left_out = [f"{len(own) - _MOST_METRICS} more metrics are not shown: {', '.join(own[_MOST_METRICS:])}"]
     span = _span(run)
     marks = _marks(run, span)

@@ -128,7 +128,8 @@ def _tiles(run: Collected) -> list[tuple[str, str, str]]:
         if name not in _NO_FIGURES
     ][:_MOST_TILES]
     if run.best is not None:
-        tiles.append(("best", _value(run.best[1]), f"validation, step {run.best[0]:,}"))
+        metric, step, best = run.best
+        tiles.append((f"best {metric}", _value(best), f"validation, step {step:,}"))
     if run.accounts:
         whole = run.accounts[-1].end - run.accounts[0].begin
         drivers = len({a.driver for a in run.attempts})
