@@ -21,6 +21,7 @@ from pliant.observe.board import STOP
 
 TERM_WITHIN_S = 25.0
 """Seconds from SIGTERM to the end of waiting for a checkpoint: what sends it kills after 30."""
+_LAST_WORD_S = 1.0
 
 
 class OutOfTime(BaseException):
@@ -39,6 +40,8 @@ class Stopping:
         self._tell, self._term_within = tell, term_within
         self._request: Callable[[int], None] | None = None
         self._term_at: float | None = None
+        self._timer: threading.Timer | None = None
+        self._threads: list[threading.Thread] = []
         self._lock = threading.RLock()  # a signal handler may interrupt the thread that holds it
         self.causes: list[str] = []
         """What asked, in order: ``SIGINT``, ``SIGTERM`` or ``request``."""
@@ -64,20 +67,26 @@ class Stopping:
             self.causes.append(cause)
             request = self._request
         after = "; press Ctrl-C again to stop at once" if cause == "SIGINT" else ""
-        self._tell(f"stopping after a checkpoint: {by or cause}{after}")
-        if request is not None:
-            self._forward(request)
+        text = f"stopping after a checkpoint: {by or cause}{after}"
+
+        def carry_out() -> None:
+            self._tell(text)
+            if request is not None:
+                request(STOP)
+
+        # A signal handler must not write to a stream that the main thread may be writing to just then; and the board
+        # may be a remote actor, which neither a handler nor the heartbeat should wait for.
+        thread = threading.Thread(target=carry_out, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def attach(self, request: Callable[[int], None]) -> None:
         """From now on there are workers to ask: through this method of their board."""
         with self._lock:
             self._request = request
-        if self.asked:
-            self._forward(request)
-
-    def _forward(self, request: Callable[[int], None]) -> None:
-        # It may call a remote actor, which neither a signal handler nor the heartbeat should wait for.
-        threading.Thread(target=request, args=(STOP,), daemon=True).start()
+            asked = self.asked
+        if asked:
+            request(STOP)
 
     @contextmanager
     def signals(self) -> Iterator[None]:
@@ -90,13 +99,15 @@ class Stopping:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
-        before = {number: signal.getsignal(number) for number in numbers}
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         self.arm()
         try:
             yield
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            if self._timer is not None:
+                self._timer.cancel()
+            for thread in self._threads:  # one that still writes when the interpreter ends would bring it down
+                thread.join(_LAST_WORD_S)
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -105,17 +116,20 @@ class Stopping:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, self._caught)
-            signal.signal(signal.SIGALRM, _out_of_time)
 
     def _caught(self, number: int, frame: FrameType | None) -> None:
         cause = signal.Signals(number).name
         if cause == "SIGINT" and cause in self.causes:
             raise KeyboardInterrupt
+        if cause == "SIGTERM" and self._timer is not None:
+            if self.time_left(self._term_within) <= 0:
+                raise OutOfTime
+            return
         if cause == "SIGTERM":
             self._term_at = time.monotonic()
-            signal.setitimer(signal.ITIMER_REAL, self._term_within)
+            # A signal again, since nothing else interrupts whatever the main thread waits for.
+            main = threading.main_thread().ident
+            self._timer = threading.Timer(self._term_within, lambda: signal.pthread_kill(main or 0, signal.SIGTERM))
+            self._timer.daemon = True
+            self._timer.start()
         self.ask(cause)
-
-
-def _out_of_time(number: int, frame: FrameType | None) -> None:
-    raise OutOfTime
