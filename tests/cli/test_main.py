@@ -40,6 +40,25 @@ def test_nothing_heavy_is_imported_for_help(arguments: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, "[]\n")
 
 
+def test_nothing_heavy_is_imported_for_the_help_of_any_command() -> None:
+    code = (
+        "import sys, typer; from pliant.cli.main import app, main\n"
+        "commands = typer.main.get_command(app).commands\n"
+        "lines = [[name, *([below] if below else [])] for name, command in commands.items()"
+        " for below in getattr(command, 'commands', [''])]\n"
+        "codes = {main([*line, '--help']) for line in lines}\n"
+        f"print(len(lines) > 20, codes, [m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
+    )
+    done = python("-c", code)
+    assert done.stderr == "True {0} []\n"
+
+
+@pytest.mark.parametrize("colour", [True, False])
+def test_no_color_is_honoured_by_the_help(colour: bool) -> None:
+    done = pliant("train", "--help", FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="" if colour else "1")
+    assert ("\x1b[1;3" in done.stdout or "\x1b[3" in done.stdout) == colour
+
+
 def test_importing_pliant_imports_nothing_heavy() -> None:
     done = python("-c", f"import sys, pliant; print([m for m in {HEAVY!r} if m in sys.modules]); print(dir(pliant))")
     first, second = done.stdout.splitlines()

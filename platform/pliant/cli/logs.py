@@ -43,7 +43,8 @@ def logs(
     if attempt is None:
         ranks = _ranks(found)
         others = f"; ranks that did: {', '.join(map(str, ranks))}" if ranks else ""
-        say(f"{'no rank' if wanted is None else f'rank {wanted}'} has printed a line yet{others}")
+        who = "no rank has printed anything" if wanted is None else f"rank {wanted} has printed nothing"
+        say(f"{who} yet{others}")
 
 
 def _ranks(run: Run) -> list[int]:
@@ -58,8 +59,12 @@ def _ranks(run: Run) -> list[int]:
 def _recorded(run: Run, wanted: int | None) -> Iterator[dict[str, Any]]:
     """The lines so far; of several ranks by attempt and time."""
     ranks = _ranks(run) if wanted is None else [wanted]
-    parts = [({"rank": rank, **line} for line in run.printed(rank)) for rank in ranks]
-    return heapq.merge(*parts, key=lambda line: (line["attempt"], line["time"]))
+    return heapq.merge(*(_of_rank(run, rank) for rank in ranks), key=lambda line: (line["attempt"], line["time"]))
+
+
+def _of_rank(run: Run, rank: int) -> Iterator[dict[str, Any]]:
+    for line in run.printed(rank):
+        yield {"rank": rank, **line}
 
 
 def _followed(run: Run, wanted: int | None) -> Iterator[dict[str, Any]]:
