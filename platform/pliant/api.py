@@ -10,15 +10,12 @@ pliant.Run.open("runs/first").resume({"elastic.max_workers": 4})
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pliant.checkpoint.manifest import CheckpointManifest
-from pliant.checkpoint.verify import read_manifest
-from pliant.errors import DamageError, UsageError
+from pliant.checkpoint.verify import best_checkpoint
+from pliant.errors import UsageError
 from pliant.observe.output import output_log
-from pliant.storage.layout import CheckpointRef
 from pliant.storage.logs import last_entry, read_log
 from pliant.storage.owner import Owner
 from pliant.storage.record import RunRecord
@@ -185,7 +182,7 @@ class Run:
         stop = record.stop_of(drivers[-1]) if drivers and owner is None else None
         state = _state(record, owner, stop)
         usable = view.checkpoints()
-        best = _best(self.store, usable)
+        best = best_checkpoint(self.store, usable)
         return {
             "run": record.identity["name"],
             "state": state,
@@ -212,16 +209,6 @@ def _state(record: RunRecord, owner: Owner | None, stop: Mapping[str, Any] | Non
     if stop is None:
         return "not started"
     return "done" if stop["reason"] == "done" else f"stopped ({stop['reason']})"
-
-
-def _best(store: Store, newest_first: Sequence[CheckpointRef]) -> CheckpointManifest | None:
-    """The checkpoint that measured the best value of the run so far; None when there is none or it was not kept."""
-    manifests: list[CheckpointManifest] = []
-    for ref in newest_first:
-        with suppress(DamageError):  # damaged, or removed at this moment
-            manifests.append(read_manifest(store, ref))
-    best = manifests[0].state.get("best") if manifests else None
-    return next((m for m in manifests if best is not None and best in m.metrics.values()), None)
 
 
 def runs_in(storage: str, settings: StorageSettings | None = None) -> list[Run]:

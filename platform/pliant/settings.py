@@ -15,6 +15,7 @@ from pliant.train.settings import (
     ClusterSettings,
     ElasticSettings,
     EvalSettings,
+    InitSettings,
     ModelGuards,
     OptimSettings,
     ScheduleSettings,
@@ -27,6 +28,7 @@ class RunConfig(Settings):
 
     seed: int = setting(0, on_resume="frozen", ge=0, lt=2**63)
     """Seed of initialisation, order and dropout."""
+    init: InitSettings = setting(InitSettings(), on_resume="frozen")
     run: RunSettings = setting(RunSettings(), on_resume="free")
     data: DataSettings = setting(on_resume="frozen")
     model: ModelGuards = setting(ModelGuards(), on_resume="frozen")

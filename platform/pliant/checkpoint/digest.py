@@ -44,7 +44,12 @@ def named_shards(model: nn.Module) -> list[NamedShard]:
 def named_parameters(model: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
     """Parameters by the names they have in a checkpoint; a shared one once, under its first name."""
     for name, parameter in model.named_parameters():
-        yield name.replace("_checkpoint_wrapped_module.", "").replace("_orig_mod.", ""), parameter
+        yield clean_name(name), parameter
+
+
+def clean_name(name: str) -> str:
+    """A parameter's name in the unwrapped model."""
+    return name.replace("_checkpoint_wrapped_module.", "").replace("_orig_mod.", "")
 
 
 def local_part(name: str, tensor: Tensor) -> tuple[Tensor, tuple[int, ...]]:

@@ -119,6 +119,26 @@ def _load(
     load(open_checkpoint(store, ref, manifest))
 
 
+def load_verified(
+    store: Store, ref: CheckpointRef, group: dist.ProcessGroup | None, load: Callable[[OpenCheckpoint], None]
+) -> None:
+    """Loads from one checkpoint of a run after all of its bytes were verified; a collective over ``group``.
+
+    Args:
+        load: as for ``restore``.
+
+    Raises:
+        DamageError: it is damaged, or not there.
+        StorageError: storage could not be read.
+        ConfigError: the checkpoint does not fit the model.
+    """
+    ranks = Ranks(group)
+    manifest = _verified(ranks, store, ref)
+    if isinstance(manifest, str):
+        raise DamageError("checkpoint.damaged", f"is damaged: {manifest}", location=f"{store.uri}/{ref.prefix}")
+    ranks.gather("loading", partial(_load, store, ref, manifest, load))
+
+
 def open_checkpoint(store: Store, ref: CheckpointRef, manifest: CheckpointManifest) -> OpenCheckpoint:
     """Opens a verified checkpoint of a run for loading."""
     reader = ShardReader(store.child(ref.prefix), manifest.files)

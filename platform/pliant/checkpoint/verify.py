@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -69,6 +70,16 @@ def read_manifest(store: Store, ref: CheckpointRef) -> CheckpointManifest:
         return CheckpointManifest.from_bytes(store.get(ref.manifest), ref)
     except FileNotFoundError as error:
         raise DamageError("checkpoint.manifest", "it is missing", location=ref.manifest) from error
+
+
+def best_checkpoint(store: Store, newest_first: Iterable[CheckpointRef]) -> CheckpointManifest | None:
+    """The checkpoint that measured the best value of the run so far; None when there is none or it was not kept."""
+    manifests: list[CheckpointManifest] = []
+    for ref in newest_first:
+        with suppress(DamageError):  # damaged, or removed at this moment
+            manifests.append(read_manifest(store, ref))
+    best = manifests[0].state.get("best") if manifests else None
+    return next((m for m in manifests if best is not None and best in m.metrics.values()), None)
 
 
 def check_file(store: Store, ref: CheckpointRef, name: str, entry: FileEntry) -> str | None:

@@ -29,6 +29,7 @@ from pliant.errors import (
     ConfigError,
     DamageError,
     PliantError,
+    UnschedulableError,
     UsageError,
 )
 from pliant.observe.board import Board
@@ -45,6 +46,7 @@ from pliant.track.background import start_tracking
 from pliant.track.provenance import record_provenance
 from pliant.track.settings import settle_uri
 from pliant.track.system import SystemLog
+from pliant.train.initial import Initial, settle_initial
 from pliant.train.plan import DATA_MANIFESTS, Datasets, RunPlan, choose_workers, find_datasets, make_plan
 from pliant.train.recorded import (
     Code,
@@ -125,6 +127,10 @@ def new_run(pipeline: str, overrides: Overrides, *, name: str | None, in_process
     ref = find_pipeline(pipeline)
     config, origins = load_config(ref, overrides)
     config = _absolute(config, origins)
+    initial = settle_initial(config)
+    if initial is not None:
+        origins["init.from"] = f"derived: {initial.text}"
+        config = config.model_copy(update={"init": config.init.model_copy(update={"from_": initial.place})})
     datasets = find_datasets(config)
     plan = _plan(config, ref, datasets, in_process=in_process)
     name = name or f"{ref.name}-{time.strftime('%m%d-%H%M%S')}"
@@ -139,6 +145,7 @@ def new_run(pipeline: str, overrides: Overrides, *, name: str | None, in_process
             "validation_digest": datasets.validation.digest if datasets.validation else None,
             "lanes": config.data.lanes,
             "seed": config.seed,
+            "init": initial.to_dict() if initial else None,
         },
     )
     store.put_if_absent(DATA_MANIFESTS["train"], datasets.train.to_bytes())
@@ -273,13 +280,10 @@ def _drive_ray(launch: Launch, attempt: Attempt, console: Console, system: Syste
         workers = choose_workers(
             launch.plan.lanes, config.elastic.min_workers, config.elastic.max_workers, fitting=fitting
         )
-        if not workers:
+        refusal = _too_little(launch, workers) if workers else too_small(config, fitting)
+        if refusal is not None:
             console.close()
-            return Ending(
-                "limit", EXIT_UNSCHEDULABLE, launch.record.store.uri, 0, launch.plan.steps, too_small(config, fitting)
-            )
-        if stopping.asked:  # before anything was started that would have to be saved
-            return Ending("signal", stopping.exit_code, launch.record.store.uri, 0, launch.plan.steps)
+            return Ending("limit", EXIT_UNSCHEDULABLE, launch.record.store.uri, 0, launch.plan.steps, refusal)
         board = RemoteBoard.start()
         stopping.attach(board.request)
         with Display(system.tap(board.drain), console) as display:
@@ -293,6 +297,23 @@ def _drive_ray(launch: Launch, attempt: Attempt, console: Console, system: Syste
     return _ending(launch, display, error, stopping)
 
 
+def _too_little(launch: Launch, workers: int) -> PliantError | None:
+    """Why the nodes of a cluster that was joined cannot hold these workers; the memory of this machine was checked."""
+    from pliant.train.capacity import Rooms
+    from pliant.train.sizing import Sizing
+    from pliant.train.worker import node_room
+
+    config = launch.config
+    if config.cluster.address == "local" or "memory" in config.elastic.resources_per_worker:
+        return None
+    sizing = Sizing(config, launch.ref.load(), launch.datasets)
+    try:
+        sizing.refuse_what_does_not_fit((workers,), lambda count: Rooms(node_room(config, count)))
+    except UnschedulableError as error:
+        return error
+    return None
+
+
 def _spec(launch: Launch, attempt: Attempt) -> Any:
     from pliant.train.work import WorkSpec
 
@@ -304,6 +325,7 @@ def _spec(launch: Launch, attempt: Attempt) -> Any:
         settings=config_to_dict(launch.config),
         total_steps=launch.plan.steps,
         validation=launch.datasets.validation is not None,
+        initial=Initial(**launch.record.identity["init"]) if launch.record.identity.get("init") else None,
     )
 
 

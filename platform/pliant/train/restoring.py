@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -99,6 +100,7 @@ def restore_state(
     optimizer: torch.optim.Optimizer,
     *,
     fresh: TrainState,
+    begin: Callable[[], None] = lambda: None,
     now: dict[str, Any],
     data_digest: str,
     exact: bool,
@@ -107,13 +109,14 @@ def restore_state(
 
     Args:
         fresh: the state of a run that has no checkpoint yet.
+        begin: gives the model of such a run its parameters; collective.
         now: this attempt's conditions.
         data_digest: of the training set; a checkpoint of another one is refused.
         exact: whether the conditions are promised to matter.
 
     Raises:
         DamageError: checkpoints exist and none is intact.
-        ConfigError: the checkpoint does not fit the settings.
+        ConfigError: the checkpoint, or what the run begins with, does not fit the settings.
     """
     ranks = Ranks(workers.host_group)
 
@@ -131,6 +134,8 @@ def restore_state(
         load=lambda checkpoint: checkpoint.load(model, optimizer),
         on_quarantine=quarantine,
     )
+    if restored is None:
+        begin()
     state = fresh if restored is None else _state_of(restored, fresh, data_digest)
 
     def decide() -> None:
@@ -143,11 +148,13 @@ def restore_state(
         attempt.restore(restored.ref if restored else None, logs)
         attempt.write(CONDITIONS_OBJECT, encode(now))
         differences = _differences(record, now) if exact else []
-        source = f"step {restored.ref.step} of attempt {restored.ref.attempt}" if restored else "the beginning"
+        initial = None if restored else record.identity.get("init")
+        source = f"the beginning, with the parameters of {initial['text']}" if initial else "the beginning"
+        source = f"step {restored.ref.step} of attempt {restored.ref.attempt}" if restored else source
         member.event(
             "start", f"attempt {member.number}: {workers.world_size} × {now['device']}, from {source}",
             step=state.step, world_size=workers.world_size, comparable=not differences, conditions=now,
-            restored=restored.ref.name if restored else None,
+            restored=restored.ref.name if restored else None, init=initial,
         )  # fmt: skip
         if differences:
             member.event(

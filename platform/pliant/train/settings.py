@@ -56,6 +56,18 @@ class ModelGuards(Settings):
     """Accept models that update buffers in forward and losses that couple rows; the curve then depends on workers."""
 
 
+class InitSettings(Settings):
+    """Where a new run's parameters come from."""
+
+    from_: str | None = setting(None, on_resume="frozen", alias="from", min_length=1)
+    """A run (name under ``run.storage``, path or URI), one of its checkpoints (``RUN/checkpoints/step-…``), or a local
+    ``.safetensors`` file. Of a run its best checkpoint, or the last where it measured none. Default: the model's own
+    initialisation."""
+    skip: tuple[str, ...] = setting((), on_resume="frozen", only_with=unless("init.from", None))
+    """Patterns of keys (``head.*``) that are not loaded: those of the model stay as initialised, those of the source
+    are not read. Any other key that one of both lacks is an error."""
+
+
 class OptimSettings(Settings):
     """The optimizer. Weight decay is decoupled and left off biases, norms and embeddings."""
 

@@ -35,6 +35,7 @@ from pliant.train.evaluate import evaluate
 from pliant.train.evaluation import Evaluation
 from pliant.train.feed import BatchFeed
 from pliant.train.guards import check_pipeline
+from pliant.train.initial import Initial
 from pliant.train.loop import Job, train
 from pliant.train.observer import Observer
 from pliant.train.optim import build_optimizer
@@ -64,6 +65,7 @@ class WorkSpec:
         settings: complete ones, as plain values: the model of a pipeline's settings cannot be pickled.
         total_steps: the run's last step.
         validation: whether there is a validation set.
+        initial: the parameters that the run begins with; None for the model's own.
     """
 
     name: str
@@ -73,6 +75,7 @@ class WorkSpec:
     settings: dict[str, Any]
     total_steps: int
     validation: bool
+    initial: Initial | None = None
 
     def config(self) -> RunConfig:
         """The settings, validated against the pipeline's own models."""
@@ -151,8 +154,13 @@ def _assemble(
         activation_checkpointing=config.train.activation_checkpointing,
     )
     optimizer = build_optimizer(model, config.optim)
+
+    def begin() -> None:
+        if spec.initial is not None:
+            spec.initial.load(config, model, workers.host_group)
+
     state = restore_state(
-        store, workers, member, model, optimizer, fresh=fresh_state(config), now=now,
+        store, workers, member, model, optimizer, fresh=fresh_state(config), begin=begin, now=now,
         data_digest=train_set.digest, exact=config.train.reduction == "exact",
     )  # fmt: skip
     observer = Observer(
