@@ -284,6 +284,8 @@ def _drive_ray(launch: Launch, attempt: Attempt, console: Console, system: Syste
         if refusal is not None:
             console.close()
             return Ending("limit", EXIT_UNSCHEDULABLE, launch.record.store.uri, 0, launch.plan.steps, refusal)
+        if stopping.asked:  # before anything was started that would have to be saved
+            return Ending("signal", stopping.exit_code, launch.record.store.uri, 0, launch.plan.steps)
         board = RemoteBoard.start()
         stopping.attach(board.request)
         with Display(system.tap(board.drain), console) as display:
