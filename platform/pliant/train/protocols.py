@@ -28,6 +28,8 @@ class Loss:
         weight: scalar, the sum of the weights (number of rows or unmasked tokens where all weigh 1).
         sums: further weighted sums by metric name, scalars without graph, e.g. ``{"accuracy": correct}``.
             Each metric is reported as its sum divided by the global weight.
+        counts: int64 tensors by name, e.g. a histogram of scores; the same names and shapes for any rows. Those of an
+            evaluation are added up and go to the pipeline's ``from_counts``; in training they are not looked at.
         tokens: number of tokens in the micro-batch; 0 where the word has no meaning.
     """
 
@@ -35,6 +37,7 @@ class Loss:
     weight: Tensor
     sums: Mapping[str, Tensor] = field(default_factory=dict)
     tokens: int = 0
+    counts: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,10 @@ class Pipeline(Generic[S]):
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         """Forward pass and weighted sums of one micro-batch. Rows must not influence each other."""
         raise NotImplementedError
+
+    def from_counts(self, counts: Mapping[str, Tensor]) -> dict[str, float]:
+        """Figures of an evaluation that are no sums over rows, from ``Loss.counts`` added up over all of them."""
+        return {}
 
     def summarize(self, values: Mapping[str, float]) -> dict[str, float]:
         """Further figures from reported ones, e.g. bits per byte from nats per token."""

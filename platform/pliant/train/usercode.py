@@ -144,6 +144,12 @@ def loss_of(pipeline: Pipeline[Any], model: nn.Module, batch: Mapping[str, Tenso
             raise UserCodeError(
                 "pipeline.loss", f"Loss.{name} must be a scalar tensor, a sum over rows; found {value!r}"
             )
+    for name, count in loss.counts.items():
+        if not isinstance(count, Tensor) or count.dtype != torch.int64:
+            found = count.dtype if isinstance(count, Tensor) else type(count).__name__
+            raise UserCodeError(
+                "pipeline.counts", f"Loss.counts[{name!r}] must be a tensor of int64, whole numbers; found {found}"
+            )
     missing = sorted(set(pipeline.metrics) - {"loss"} - set(loss.sums))
     if missing:
         raise UserCodeError("pipeline.metrics", f"the loss reports no sum for the declared metrics {missing}")

@@ -82,7 +82,13 @@ class Masked(Pipeline[ModelSettings]):
         losses = nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none")
         correct = (logits.argmax(-1) == target) * mask
         total = (losses * mask.flatten()).sum()
-        return Loss(total, mask.sum(), {"accuracy": correct.sum()}, tokens=int(mask.count_nonzero()))
+        words = torch.bincount(target.flatten(), minlength=WORDS)
+        return Loss(
+            total, mask.sum(), {"accuracy": correct.sum()}, tokens=int(mask.count_nonzero()), counts={"words": words}
+        )
+
+    def from_counts(self, counts: Mapping[str, torch.Tensor]) -> dict[str, float]:
+        return {"threes": float(counts["words"][3])}
 
 
 pipeline = Masked
