@@ -13,7 +13,7 @@ from pliant.settings import run_config_for
 from pliant.train.settings import ModelGuards
 from tests.command import ROOT
 
-SHIPPED = {"digits", "stdlib_lm"}
+SHIPPED = {"digits", "flights", "stdlib_lm"}
 
 
 def test_the_configurations_found_are_those_shipped() -> None:
