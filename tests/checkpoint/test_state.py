@@ -16,6 +16,7 @@ from pliant.checkpoint.staging import HostCopy
 from pliant.checkpoint.state import load_model_and_optimizer, model_and_optimizer_state
 from pliant.errors import ConfigError, StorageError
 from pliant.storage.store import Store
+from pliant.train.optim import DecoupledSGD
 from tests.checkpoint.group import run
 from tests.checkpoint.models import State, build, train, whole_state
 
@@ -54,6 +55,20 @@ def test_any_world_size_reads_any_other(
     for world_size in loaded_at:
         assert run(world_size, _load, local_store, files, kind) == [saved] * world_size
     assert _load(local_store, files, kind) == saved  # without FSDP and without a group
+
+
+def test_hyperparameters_are_those_of_the_settings_and_not_of_the_checkpoint(local_store: Store) -> None:
+    torch.manual_seed(0)
+    net = nn.Linear(3, 2)
+    optimizers = [
+        DecoupledSGD([{"params": net.parameters(), "decoupled_decay": decay, "lr_scale": 10 * decay}], lr=decay)
+        for decay in (0.1, 0.2)
+    ]
+    files = StateSaver(Ranks(None)).save(HostCopy().take(model_and_optimizer_state(net, optimizers[0])), local_store)
+    reader = ShardReader(local_store, files)
+    load_model_and_optimizer(reader, reader.read_metadata(), net, optimizers[1], "here")
+    (group,) = optimizers[1].param_groups
+    assert (group["decoupled_decay"], group["lr_scale"], group["lr"]) == (0.2, 2.0, 0.2)
 
 
 def test_a_plain_model_is_read_by_workers(store: Store) -> None:

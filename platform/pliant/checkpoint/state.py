@@ -28,6 +28,8 @@ from pliant.errors import ConfigError
 _STATE = "state."
 _GROUPS = "param_groups."
 _SHOWN = 6
+_FROM_PLIANT = {"decoupled_decay", "lr_scale"}
+"""Hyperparameters that Pliant gives to groups and no constructor knows."""
 
 
 def model_and_optimizer_state(model: nn.Module, optimizer: Optimizer | None) -> dict[str, Any]:
@@ -96,7 +98,9 @@ def _optimizer_items(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[s
 
 def _kept_in_group(optimizer: Optimizer, group: dict[str, Any]) -> list[str]:
     """Entries of a group that are the optimizer's own and no hyperparameters."""
-    given = {name for c in type(optimizer).__mro__ if c is not object for name in inspect.signature(c).parameters}
+    given = _FROM_PLIANT | {
+        name for c in type(optimizer).__mro__ if c is not object for name in inspect.signature(c).parameters
+    }
     return [key for key in group if key != "params" and key not in given]
 
 

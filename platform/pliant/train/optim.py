@@ -7,17 +7,21 @@ paths round differently). Weight decay is decoupled (Loshchilov & Hutter 2019) f
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from pliant.errors import ConfigError
+from pliant.checkpoint.digest import clean_name
+from pliant.errors import ConfigError, UserCodeError
 from pliant.train.settings import VERIFIED_OPTIMIZERS, OptimSettings
 
 _NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
+_GROUP_KEYS = {"params", "lr_scale", "weight_decay"}
+_SHOWN = 10
 
 
 def split_decay(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -52,22 +56,65 @@ class DecoupledSGD(torch.optim.SGD):
         super().step()
 
 
-def build_optimizer(model: nn.Module, settings: OptimSettings) -> torch.optim.Optimizer:
-    """Builds the optimizer over a (sharded) model. Raises ConfigError when there is no such optimizer."""
+def default_groups(model: nn.Module) -> list[dict[str, Any]]:
+    """``Pipeline.parameter_groups`` unless a pipeline has its own: see ``split_decay``."""
     decayed, plain = split_decay(model)
-    decays = [(decayed, settings.weight_decay), (plain, 0.0)]
+    return [{"params": decayed}, {"params": plain, "weight_decay": 0.0}]
+
+
+def build_optimizer(
+    model: nn.Module, settings: OptimSettings, groups: Iterable[Mapping[str, Any]] | None = None
+) -> torch.optim.Optimizer:
+    """Builds the optimizer over a (sharded) model.
+
+    Args:
+        groups: as ``Pipeline.parameter_groups`` gives them; default: ``default_groups``.
+
+    Raises:
+        ConfigError: there is no such optimizer.
+        UserCodeError: the groups do not hold every trainable parameter once, or have other keys than they may.
+    """
+    ready = _checked(model, default_groups(model) if groups is None else [dict(group) for group in groups])
+    for group in ready:
+        group.setdefault("weight_decay", settings.weight_decay)
     if settings.kind == "adamw":
-        groups = [{"params": params, "weight_decay": decay} for params, decay in decays if params]
-        return torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, foreach=True)
+        return torch.optim.AdamW(ready, lr=settings.lr, betas=settings.betas, eps=settings.eps, foreach=True)
     if settings.kind == "sgd":
-        groups = [{"params": params, "decoupled_decay": decay} for params, decay in decays if params]
-        return DecoupledSGD(
-            groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, foreach=True
+        for group in ready:
+            group["decoupled_decay"] = group.pop("weight_decay")
+        return DecoupledSGD(ready, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, foreach=True)
+    return _custom(settings, ready)
+
+
+def _checked(model: nn.Module, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The groups that hold parameters, once it is sure that each trainable parameter is in one of them."""
+    names = {parameter: clean_name(name) for name, parameter in model.named_parameters()}
+    problems, seen = [], set()
+    for number, group in enumerate(groups):
+        if not {"params"} <= group.keys() <= _GROUP_KEYS:
+            problems.append(f"group {number} has the keys {', '.join(group)}; allowed: params, lr_scale, weight_decay")
+            continue
+        group["params"] = list(group["params"])
+        for parameter in group["params"]:
+            if parameter not in names or not parameter.requires_grad:
+                what = names.get(parameter, "a tensor that is not the model's")
+                problems.append(f"group {number} holds {what}, which is no trainable parameter of the model")
+            elif parameter in seen:
+                problems.append(f"{names[parameter]} stands twice")
+            seen.add(parameter)
+    if not problems:
+        problems = [f"{name} is missing" for p, name in names.items() if p.requires_grad and p not in seen]
+    if problems:
+        shown = "".join(f"\n  {problem}" for problem in problems[:_SHOWN])
+        more = f"\n  … and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        raise UserCodeError(
+            "pipeline.parameter-groups",
+            f"parameter_groups must hold every trainable parameter exactly once:{shown}{more}",
         )
-    return _custom(settings, decays)
+    return [group for group in groups if group["params"]]
 
 
-def _custom(settings: OptimSettings, decays: list[tuple[list[nn.Parameter], float]]) -> torch.optim.Optimizer:
+def _custom(settings: OptimSettings, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
     module_name, _, attribute = settings.kind.partition(":")
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
@@ -77,11 +124,11 @@ def _custom(settings: OptimSettings, decays: list[tuple[list[nn.Parameter], floa
             f"{settings.kind!r} is no optimizer ({error}); allowed: {', '.join(VERIFIED_OPTIMIZERS)} or module:factory",
             location="optim.kind",
         ) from error
-    groups = [{"params": params, "weight_decay": decay} for params, decay in decays if params]
     optimizer: torch.optim.Optimizer = factory(groups, lr=settings.lr)
     return optimizer
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Sets the learning rate of every group: ``lr`` times its ``lr_scale``."""
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group.get("lr_scale", 1.0)

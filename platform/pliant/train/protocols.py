@@ -6,7 +6,7 @@ and the weight they belong to; Pliant divides once, by the weight of the whole g
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -78,6 +78,17 @@ class Pipeline(Generic[S]):
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         """Modules that FSDP2 shards as units; default: the direct children of every ``ModuleList``."""
         return [child for m in model.modules() if isinstance(m, nn.ModuleList) for child in m]
+
+    def parameter_groups(self, model: nn.Module) -> Iterable[Mapping[str, Any]]:
+        """Groups of the (sharded) model's trainable parameters, each of them in exactly one.
+
+        A group is a dict with ``params``, and where it is not as the settings say ``lr_scale`` (a factor on the
+        learning rate that the schedule gives) and ``weight_decay``. Default: biases, norms and embedding tables without
+        decay, everything else with ``optim.weight_decay``.
+        """
+        from pliant.train.optim import default_groups
+
+        return default_groups(model)
 
     def collate(self, table: pa.Table) -> dict[str, Tensor]:
         """Turns rows into CPU tensors, one leading dimension of ``table.num_rows`` each; 0 rows must work.

@@ -153,7 +153,10 @@ def _assemble(
         precision,
         activation_checkpointing=config.train.activation_checkpointing,
     )
-    optimizer = build_optimizer(model, config.optim)
+    with user_code("parameter_groups"):
+        groups = list(pipeline.parameter_groups(model))
+    with user_code(f"the optimizer {config.optim.kind}"):
+        optimizer = build_optimizer(model, config.optim, groups)
 
     def begin() -> None:
         if spec.initial is not None:
