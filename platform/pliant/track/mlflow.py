@@ -144,7 +144,13 @@ class MlflowTracker:
     def add_params(self, params: Mapping[str, str]) -> None:
         every = [Param(key, value) for key, value in params.items()]
         for start in range(0, len(every), _ITEMS_PER_CALL):
-            self._client.log_batch(self._run_id, params=every[start : start + _ITEMS_PER_CALL])
+            batch = every[start : start + _ITEMS_PER_CALL]
+            try:
+                self._client.log_batch(self._run_id, params=batch)
+            except MlflowException:
+                # Another process may have been faster by a moment: its rows and these exclude each other.
+                if not {param.key for param in batch} <= self._client.get_run(self._run_id).data.params.keys():
+                    raise
 
     @_quiet
     def tags(self) -> dict[str, str]:
