@@ -23,6 +23,7 @@ from pliant.data.stream import LaneDataConfig, LaneDataset
 from pliant.errors import PliantError, StorageError, UnschedulableError, UserCodeError
 from pliant.observe.board import Board, Note
 from pliant.settings import RunConfig as Config
+from pliant.train.capacity import Room
 from pliant.train.parallel import lost_peer
 from pliant.train.scratch import scratch_directory
 from pliant.train.work import WorkSpec, work
@@ -79,6 +80,18 @@ def available_workers(config: Config) -> int:
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     per_node = [min((int(n.get(k, 0.0) / v) for k, v in need.items() if v > 0), default=0) for n in nodes]
     return sum(per_node)
+
+
+def node_room(config: Config, workers: int) -> Room | None:
+    """Memory that a worker may take on the tightest of the nodes that can hold one; None where they do not say."""
+    need = config.elastic.resources_per_worker
+    found = []
+    for node in (node["Resources"] for node in ray.nodes() if node["Alive"]):
+        fitting = min((int(node.get(k, 0.0) / v) for k, v in need.items() if v > 0), default=0)
+        if fitting and "memory" in node:
+            shared = min(fitting, workers)
+            found.append(Room(int(node["memory"] / shared), f"a node's memory for Ray, shared by {shared} workers"))
+    return min(found, key=lambda room: room.bytes, default=None)
 
 
 def too_small(config: Config, fitting: int) -> UnschedulableError:
