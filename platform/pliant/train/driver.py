@@ -240,6 +240,11 @@ def drive(launch: Launch, console: Console) -> Ending:
         except OutOfTime:
             console.warn(f"no checkpoint within {TERM_WITHIN_S:.0f} s of SIGTERM: the last one serves")
             ending = Ending("signal", EXIT_STOPPED, launch.record.store.uri, 0, launch.plan.steps)
+        except SystemExit:
+            if launch.in_process:
+                raise
+            # Ray takes SIGTERM while it starts, and answers it so: there is nothing to save yet.
+            ending = Ending("signal", EXIT_STOPPED, launch.record.store.uri, 0, launch.plan.steps)
         except KeyboardInterrupt:
             _quietly(lambda: attempt.stop("signal", "interrupted at once"))
             raise
