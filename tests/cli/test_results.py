@@ -62,6 +62,7 @@ def settings(folder: Path) -> list[str]:
 
 COMMANDS: dict[str, list[str]] = {
     "ls": [],
+    "init": ["mine"],
     "plan": [PIPELINE, "SETTINGS"],
     "preflight": [PIPELINE, "SETTINGS"],
     "status": [],

@@ -20,6 +20,7 @@ from pliant.cli import (
     data,
     doctor,
     gc,
+    init,
     logs,
     ls,
     metrics,
@@ -48,6 +49,7 @@ app = typer.Typer(
     "damage · 75 stopped, resumable · 130 interrupted",
 )
 app.command("ls")(ls.ls)
+app.command("init")(init.init)
 app.command("prepare")(prepare.prepare)
 app.command("plan")(plan.plan)
 app.command("preflight")(preflight.preflight)

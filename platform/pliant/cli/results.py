@@ -43,6 +43,14 @@ class Listing(Result):
     runs: list[ListedRun]
 
 
+class Begun(Result):
+    """``init``."""
+
+    directory: str
+    files: list[str]
+    next: list[str]
+
+
 class WrittenSplit(Result):
     path: str
     rows: int
@@ -372,6 +380,7 @@ class Failure(BaseModel):
 
 RESULTS: dict[str, Any] = {
     "ls": Listing,
+    "init": Begun,
     "prepare": Prepared,
     "plan": Planned,
     "preflight": PreflightResult,
