@@ -130,6 +130,7 @@ def _train(
         seconds.append(time.perf_counter() - began)
     if rank == 0:
         (scratch / "seconds.json").write_text(json.dumps(seconds))
+    dist.barrier()  # a process that leaves while another is still in a collective takes it down
     dist.destroy_process_group()
 
 
