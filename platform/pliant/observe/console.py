@@ -21,7 +21,8 @@ from pliant.units import format_seconds
 
 _BAR_CELLS = 20
 _REDRAW_S = 0.1
-_LINES_IN_THE_TIME_SO_FAR = 20
+_LINES_IN_THE_TIME_SO_FAR = 12
+_MILESTONES = 20
 _CLEAR_REST = "\x1b[K"
 
 
@@ -31,7 +32,7 @@ class Console:
     Args:
         stream: default: stderr.
         live: draw a bar; default: if the stream is a terminal that can. Colours follow NO_COLOR.
-        every: seconds between progress lines where there is no bar; or a 20th of the time so far, if that is more.
+        every: seconds between progress lines where there is no bar; or a 12th of the time so far, if that is more.
         quiet: show neither plan nor progress, only warnings and what happens to the run in the end.
         clock: seconds, monotonic.
     """
@@ -53,7 +54,7 @@ class Console:
         self._drawn_at = float("-inf")
         self._first: tuple[float, int] | None = None  # when the first step of this process ended, and its number
         self._last_line = float("-inf")
-        self._last_tenth = -1
+        self._last_tenth = self._last_milestone = -1
         self._lock = threading.RLock()
 
     def start(self, plan_lines: Iterable[str]) -> None:
@@ -113,6 +114,13 @@ class Console:
         """Shows something that happened: a line that stays."""
         if not self._quiet:
             self._write(text)
+
+    def milestone(self, step: int, total: int, text: str) -> None:
+        """Shows what comes again and again: where there is no bar, not more often than every 20th of the way."""
+        part = _MILESTONES * step // total if total else 0
+        if self._live or part > self._last_milestone or step == total:
+            self._last_milestone = part
+            self.event(text)
 
     def warn(self, text: str) -> None:
         """The same for what is shown even where little is wanted."""

@@ -69,9 +69,8 @@ class Display:
             elif kind == "evaluation":
                 self.evaluation = note
                 figures = "  ".join(f"{k} {v:.4g}" for k, v in self.values().items())
-                self._console.event(
-                    f"evaluation at step {note['step']}: {figures}  ({format_seconds(note['seconds'])})"
-                )
+                text = f"evaluation at step {note['step']}: {figures}  ({format_seconds(note['seconds'])})"
+                self._console.milestone(note["step"], int(self.progress.get("total_steps", 0)), text)
             elif kind == "ended":
                 self.ended = note
             elif "text" in note:
