@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from pliant.train.driver import Launch
 
-_LONGEST_VALUE = 48
+_LONGEST_VALUE = 32
+"""Characters; of a longer one the end is shown, which tells paths apart. `pliant config show` has it whole."""
 
 
 def start_lines(launch: Launch) -> list[str]:
@@ -32,7 +33,7 @@ def start_lines(launch: Launch) -> list[str]:
 def chosen_settings(config: BaseModel, origins: Mapping[str, str]) -> Iterator[str]:
     """``  key  value  origin`` of each setting that someone or something chose, in columns."""
     chosen = {key: origin for key, origin in origins.items() if origin != DEFAULT}
-    rows = [(key, _value(config, key), _origin(key, origin)) for key, origin in chosen.items()]
+    rows = [(key, _value(config, key), _origin(origin)) for key, origin in chosen.items()]
     widths = [max((len(row[i]) for row in rows), default=0) for i in (0, 1)]
     for key, value, origin in rows:
         yield f"  {key:<{widths[0]}}  {value:<{widths[1]}}  {origin}".rstrip()
@@ -43,9 +44,10 @@ def run_reference(name: str, uri: str) -> str:
     return name if uri == str(Path("runs").absolute() / name) else uri
 
 
-def _origin(key: str, origin: str) -> str:
-    """The value stands beside it: of an override, only that it is one."""
-    return "override" if origin == f"override {key}" or origin.startswith(f"override {key}=") else masked(origin)
+def _origin(origin: str) -> str:
+    """In short: the value stands beside it, and `pliant config show` says what something was derived from."""
+    kind = origin.partition(" ")[0].rstrip(":")
+    return kind if kind in ("override", "derived") else masked(origin)
 
 
 def _value(config: BaseModel, key: str) -> str:
@@ -55,4 +57,4 @@ def _value(config: BaseModel, key: str) -> str:
         name = next((n for n, field in fields.items() if (field.alias or n) == part), part)
         found = getattr(found, name)
     text = masked(value_text(found))
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
+    return text if len(text) <= _LONGEST_VALUE else f"…{text[1 - _LONGEST_VALUE :]}"
