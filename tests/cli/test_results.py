@@ -19,6 +19,7 @@ from tests.cli.conftest import Run
 from tests.train.runs import PIPELINE, SETTINGS, prepare
 
 LINES = ("metrics", "logs")
+TALKING = str(Path(PIPELINE).with_name("talking.py"))
 
 
 def parsed(text: str) -> Any:
@@ -49,9 +50,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = [f"data.path={folder / 'data'}", f"run.storage={folder / 'runs'}", f"tracking.uri=sqlite:///{folder}/m.db"]
     settings = [*given.values(), *place]
     settings.remove("tracking.kind=none")
-    ended = ApiRun.new(PIPELINE, settings, name="ended", in_process=True).train(Console(quiet=True))
+    ended = ApiRun.new(TALKING, settings, name="ended", in_process=True).train(Console(quiet=True))
     assert (ended.reason, ended.step) == ("done", 4)
-    ApiRun.new(PIPELINE, settings, name="other", in_process=True)
+    ApiRun.new(TALKING, settings, name="other", in_process=True)
     return folder
 
 
@@ -80,7 +81,7 @@ COMMANDS: dict[str, list[str]] = {
     "config show": ["ended"],
     "config check": ["ended"],
     "config explain": ["optim"],
-    "config diff": ["ended", "other"],
+    "config diff": ["ended", "digits"],
     "prepare": ["digits", "data.path=digits"],
     "train": [PIPELINE, "--in-process", "--name", "new", "SETTINGS"],
     "resume": ["new", "--in-process"],
