@@ -47,5 +47,6 @@ def patiently(call: Callable[[], T], path: str, location: str, read: ReadSetting
     except Exception as error:
         if (kind := fault(error)) not in ("passing", "refused"):
             raise
-        message = "storage does not answer" if kind == "passing" else "storage refuses access"
-        raise StorageError(f"data.{kind}", f"{message}: {error}", location=location) from error
+        if kind == "passing":
+            raise StorageError("data.passing", f"storage does not answer: {error}", location=location) from error
+        raise StorageError("data.refused", f"storage refuses access: {error}", location=location) from error
