@@ -41,14 +41,14 @@ from pliant.train.protocols import Batch, Loss, Pipeline, Split
 LATE_MINUTES = 15
 VALIDATION_MONTH = 12
 WEATHER_HOURS_BEFORE = 2
-"""The observation taken is that of the hour before the hour before the scheduled one: no flight leaves over 43 minutes
-early, so each was made before the departure, whatever the minute."""
+"""Each hour has one observation, at a minute that is not told. That of two hours before the scheduled hour is over an
+hour old at the scheduled time, and no flight here left more than 43 minutes early: it was known at every departure."""
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 SCORE_BINS = 4096
 FURTHEST = 8.0  # in standard deviations; one wind of 1,048 miles an hour is among the observations
 
 # Mean and standard deviation of each number, and the values of each category, over the training rows that have one.
-# `fit` makes them, and `prepare` refuses training rows that would give others.
+# `fit` makes them, and `prepare` refuses training rows that give others.
 NUMBERS = {
     "dep_delay": (12.2, 39.89),
     "scheduled_dep": (814.6, 281.1),
@@ -188,6 +188,17 @@ def fit(train: pa.Table) -> tuple[dict[str, tuple[float, float]], dict[str, tupl
     return numbers, categories
 
 
+def check_fit(train: pa.Table) -> None:
+    """Raises UserCodeError when the constants of this file were fitted on other training rows."""
+    for name, constant, fitted in zip(("NUMBERS", "CATEGORIES"), (NUMBERS, CATEGORIES), fit(train), strict=True):
+        if constant != fitted:
+            raise UserCodeError(
+                "flights.fit",
+                f"{name} was fitted on other training rows; these give {fitted}",
+                hint=f"write that into {Path(__file__).name}, and train anew",
+            )
+
+
 # --- model ----------------------------------------------------------------------------------------------------
 
 SLOTS = {name: len(values) + 1 for name, values in CATEGORIES.items()}  # the last one: null, or never seen in training
@@ -244,10 +255,7 @@ class Flights(Pipeline[ModelSettings]):
         rows = rows_of(*(read_csv(folder / name) for name in ("flights.csv.zip", "planes.csv", "weather.csv")))
         held_out = pc.equal(rows["month"], VALIDATION_MONTH)
         train, validation = (rows.filter(keep).select(SCHEMA.names) for keep in (pc.invert(held_out), held_out))
-        if fit(train) != (NUMBERS, CATEGORIES):
-            raise UserCodeError(
-                "flights.fit", f"NUMBERS and CATEGORIES are not those of the training rows, which are {fit(train)}"
-            )
+        check_fit(train)
         # The rows are in the order of their days: mixed by a fixed key, any few row groups hold the whole year.
         order = np.argsort(np.random.Philox(0).random_raw(train.num_rows), kind="stable")
         for name, table in {"train": train.take(order), "validation": validation}.items():

@@ -18,6 +18,7 @@ from pipelines.flights import (
     SLOTS,
     Flights,
     area_under_curve,
+    check_fit,
     csv_folder,
     fit,
     read_csv,
@@ -27,7 +28,7 @@ from pipelines.flights import (
 from pipelines.flights_settings import ModelSettings
 from pliant.configure import load_config
 from pliant.data.nulls import apply_policies, check_policies
-from pliant.errors import ConfigError, UsageError
+from pliant.errors import ConfigError, UsageError, UserCodeError
 from pliant.registry import find_pipeline
 from tests.command import ROOT
 
@@ -137,7 +138,8 @@ def test_nulls_of_the_prepared_rows_are_those_that_the_settings_name(prepared):
 def test_constants_are_fitted_on_the_training_rows_alone(prepared):
     numbers, categories = fit(prepared["train"])
     assert (numbers, categories) == (NUMBERS, CATEGORIES)
-    assert fit(prepared["validation"])[0] != numbers
+    with pytest.raises(UserCodeError, match=r"(?s)NUMBERS was fitted on other .* give \{'dep_delay'.*flights.py"):
+        check_fit(prepared["validation"])
     delay = np.array(prepared["train"]["dep_delay"].to_pylist())
     assert numbers["dep_delay"] == (float(f"{delay.mean():.4g}"), float(f"{delay.std():.4g}"))
 
