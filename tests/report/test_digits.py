@@ -46,7 +46,7 @@ def test_a_run_of_digits(tmp_path: Path) -> None:
         "git commit",
         "file digits.py",
         "micro_batch",
-        "1,437 rows",
+        "1,500 rows",
     ):
         assert words in page.text
     assert page.loaded() == []
