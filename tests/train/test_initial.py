@@ -92,6 +92,16 @@ def test_a_run_begins_with_a_safetensors_file(workers: int, dataset: str, tmp_pa
     }
 
 
+def test_a_source_in_any_storage(storage: str, dataset: str, tmp_path: Path) -> None:
+    source = Run.begin(storage, dataset, *SHORT, name="source")
+    source.attempt(1)
+    (newest,) = source.record.view().checkpoints()
+    run = Run.begin(str(tmp_path / "here"), dataset, f"init.from={storage}/source", *STILL)
+    run.attempt(2)
+    assert run.record.identity["init"]["place"] == f"{storage}/source/{newest.prefix}"
+    assert first_digest(run) == source.log("metrics")[-1]["digest"]
+
+
 def test_a_file_that_has_changed_since_is_refused(dataset: str, tmp_path: Path) -> None:
     file = tmp_path / "net.safetensors"
     save_file(own_tensors(model()), file)

@@ -71,6 +71,8 @@ class Failing(masked.Masked):
 
     def loss(self, model, batch):
         loss = super().loss(model, batch)
+        if FAIL == "nan" and {BAD_TOKENS} in batch["tokens"].tolist():
+            return masked.Loss(loss.total * float("nan"), loss.weight, loss.sums)
         if FAIL == "backward" and {BAD_TOKENS} in batch["tokens"].tolist():
             return masked.Loss(Explode.apply(loss.total), loss.weight, loss.sums)
         return loss
@@ -136,6 +138,20 @@ def test_an_error_over_a_row_names_it(
     run = Run(_store("run"), "run")
     assert [entry["step"] for entry in run.log("metrics")] == list(range(1, int(found[1])))
     assert "resume with: pliant resume run" in shown
+
+
+def test_a_loss_that_is_not_finite_names_its_rows(
+    pipeline: Path, dataset: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAIL", "nan")
+    assert train(pipeline, dataset) == 1
+    shown = capsys.readouterr().err
+    found = re.search(
+        r"error\[train\.not-finite\] rank 0, step (\d+)  step \1: loss sum nan, gradient norm nan; .+\n"
+        rf"  its \d rows: .*{BAD_FILE} (?:\d+, )*{BAD_ROW}\b",
+        shown,
+    )
+    assert found is not None, shown
 
 
 def _store(name: str) -> object:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -76,6 +77,7 @@ class Sums:
         self.names = tuple(names)
         self._group = group
         self._rows: list[Tensor] = []
+        self._not_finite: list[tuple[int, int]] = []
 
     def add(self, micro: MicroBatch, loss: Loss) -> None:
         fixed = [float(micro.lane), float(micro.index)]
@@ -84,6 +86,11 @@ class Sums:
         row += [loss.sums[name].detach() for name in self.names]
         head = torch.tensor(fixed, dtype=torch.float64, device=device)
         self._rows.append(torch.cat([head, torch.stack([value.to(torch.float64) for value in row])]))
+
+    @property
+    def not_finite(self) -> list[tuple[int, int]]:
+        """Lane and index of the micro-batches whose loss sum was not finite, of all ranks, in the last ``gather``."""
+        return self._not_finite
 
     def gather(self, *extra: float) -> tuple[list[float], float, int, list[list[float]]]:
         """All-gathers what was added since the last call. Collective; every rank must have added equally often.
@@ -100,6 +107,7 @@ class Sums:
         tables = [torch.empty_like(table) for _ in range(dist.get_world_size(self._group))]
         dist.all_gather(tables, table, group=self._group)
         rows = [row for one in tables for row in one[1:].tolist() if row[0] >= 0]
+        self._not_finite = [(int(row[0]), int(row[1])) for row in rows if not math.isfinite(row[2])]
         totals = [_sum(row[column] for row in rows) for column in (2, *range(_FIXED, _FIXED + len(self.names)))]
         extras = [one[0, : len(extra)].tolist() for one in tables]
         return totals, _sum(row[3] for row in rows), int(_sum(row[4] for row in rows)), extras
@@ -156,11 +164,7 @@ class Step:
         norm = math.sqrt(_sum(extra[0] for extra in extras)) / divisor if divisor else 0.0
         finite = math.isfinite(norm) and math.isfinite(totals[0])
         if not finite and scale is None:
-            raise UserCodeError(
-                "train.not-finite",
-                f"step {state.step + 1}: loss sum {totals[0]}, gradient norm {norm}; training cannot go on",
-                hint="the last checkpoint is intact; lower optim.lr, clip harder, or look at the rows of this step",
-            )
+            self._refuse(state.step + 1, totals[0], norm, batch)
         after = self._progress(state, batch.plan, tokens)
         lr = self._optim.lr * lr_factor(
             self._schedule, before=self._before(state), after=after, total=self._total_progress
@@ -180,6 +184,17 @@ class Step:
             skipped=skipped,
             wishes=wishes,
         )
+
+    def _refuse(self, step: int, total: float, norm: float, batch: RankBatch) -> NoReturn:
+        """Ends training, with the rows of the first micro-batch of this rank whose loss is not finite."""
+        error = UserCodeError(
+            "train.not-finite",
+            f"step {step}: loss sum {total}, gradient norm {norm}; training cannot go on",
+            hint="the last checkpoint is intact; lower optim.lr, clip harder, or look at the rows of this step",
+        )
+        bad = [m for m in batch.plan.micro_batches if (m.lane, m.index) in self._sums.not_finite]
+        with batch.blame("loss", bad[0]) if bad else nullcontext():
+            raise error
 
     def _accumulate(self, step: int, batch: RankBatch, scale: float) -> None:
         micro_batches = batch.plan.micro_batches

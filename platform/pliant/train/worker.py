@@ -172,10 +172,9 @@ def _as_pliant_error(error: BaseException) -> PliantError:
     """The error that explains a failed group: Pliant's own if any worker raised one, else the user's, else a loss."""
     failures = getattr(error, "worker_failures", None) or {}
     causes = [failures[rank] for rank in sorted(failures)] or [error]
-    for cause in causes:
-        own = _find_own(cause)
-        if own is not None:
-            return own
+    own = [error for error in map(_find_own, causes) if error is not None]
+    if own:
+        return next((error for error in own if error.location), own[0])  # the one that says where
     for rank in sorted(failures):
         if not _is_dead(failures[rank]) and not lost_peer(failures[rank]):
             return UserCodeError("worker.failed", f"rank {rank} raised:\n{failures[rank]}")
