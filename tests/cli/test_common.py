@@ -6,7 +6,17 @@ import json
 
 import pytest
 
-from pliant.cli.common import check_run_name, emit, emit_lines, resolve_run, say, table, unknown_run
+from pliant.cli.common import (
+    apart,
+    check_run_name,
+    emit,
+    emit_lines,
+    resolve_run,
+    say,
+    table,
+    unknown_run,
+    write_result,
+)
 from pliant.errors import ConfigError, UsageError
 
 
@@ -82,3 +92,15 @@ def test_tables_are_aligned() -> None:
         "validation        7",
     ]
     assert table(("split", "rows"), []) == "split  rows"
+
+
+def test_what_user_code_prints_is_no_result(capsys: pytest.CaptureFixture[str]) -> None:
+    @apart
+    def command() -> None:
+        print("from a pipeline")
+        emit({"a": 1}, as_json=True, text="")
+        write_result("and more")
+
+    command()
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ('{"a": 1}\nand more\n', "from a pipeline\n")

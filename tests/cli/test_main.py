@@ -90,7 +90,7 @@ def test_no_command_shows_the_help() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["prepar"], "Did you mean 'prepare'?"),
+        (["prepar"], "Did you mean 'prepare'"),
         (["prepare"], "Missing argument 'PIPELINE'"),
         (["prepare", "digits", "--overwrit"], "--overwrite"),
     ],

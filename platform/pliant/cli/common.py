@@ -7,8 +7,10 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import redirect_stdout
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TextIO
 
 import typer
 
@@ -74,15 +76,44 @@ def say(text: str) -> None:
         typer.echo(text, err=True)
 
 
+_results: TextIO | None = None
+
+
+def apart(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, with stdout for its results alone: what else prints, a user's pipeline say, talks on stderr."""
+
+    @wraps(command)
+    def with_stdout_apart(*args: Any, **kwargs: Any) -> None:
+        global _results
+        _results = sys.stdout
+        try:
+            with redirect_stdout(sys.stderr):
+                command(*args, **kwargs)
+        finally:
+            _results = None
+
+    return with_stdout_apart
+
+
+def results() -> TextIO:
+    """Where a command's results go."""
+    return _results or sys.stdout
+
+
+def write_result(text: str) -> None:
+    """Writes a line, or several, of a command's result."""
+    typer.echo(text, file=results())
+
+
 def emit(result: Any, *, as_json: bool, text: str) -> None:
     """Writes a command's result to stdout: ``result`` as one line of JSON, or ``text``."""
-    typer.echo(_json(result) if as_json else text)
+    write_result(_json(result) if as_json else text)
 
 
 def emit_lines(entries: Iterable[dict[str, Any]]) -> None:
     """Writes entries to stdout, one line of JSON each, as they come."""
     for entry in entries:
-        typer.echo(_json(entry))
+        write_result(_json(entry))
 
 
 def _json(value: Any) -> str:
@@ -103,7 +134,7 @@ def _finite(value: Any) -> Any:
 
 def end_now(code: int) -> NoReturn:
     """Ends the process without waiting for its threads: some may be writing what nobody waits for any more."""
-    sys.stdout.flush()
+    results().flush()
     sys.stderr.flush()
     os._exit(code)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, emit
+from pliant.cli.common import JsonOption, OverridesArgument, emit, write_result
 from pliant.cli.complete import complete_key
 from pliant.cli.subject import HELP, SubjectArgument, load_pair, load_subject
 
@@ -109,7 +109,7 @@ def schema(
         result = json_schema(RunConfig, open_sections=("model",))
     else:
         result = json_schema(run_config_for(find_pipeline(pipeline).model_settings()))
-    typer.echo(json.dumps(result, indent=1, ensure_ascii=False))
+    write_result(json.dumps(result, indent=1, ensure_ascii=False))
 
 
 @app.command()

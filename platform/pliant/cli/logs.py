@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit_lines, open_run, say
+from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit_lines, open_run, say, write_result
 from pliant.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def logs(
         if line["attempt"] != attempt:
             attempt = line["attempt"]
             say(f"── attempt {attempt}")
-        typer.echo(f"[{line['rank']}] {line['text']}" if wanted is None else line["text"])
+        write_result(f"[{line['rank']}] {line['text']}" if wanted is None else line["text"])
     if attempt is None:
         ranks = _ranks(found)
         others = f"; ranks that did: {', '.join(map(str, ranks))}" if ranks else ""

@@ -34,7 +34,7 @@ from pliant.cli import (
     train,
     verify,
 )
-from pliant.cli.common import error_text, set_quiet
+from pliant.cli.common import apart, error_text, set_quiet
 from pliant.errors import EXIT_INFRASTRUCTURE, PliantError, UsageError
 
 _QUIET = ("--quiet", "-q")
@@ -66,6 +66,9 @@ app.command("gc")(gc.gc)
 app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
 app.add_typer(config.app, name="config")
+for _command in (*app.registered_commands, *data.app.registered_commands, *config.app.registered_commands):
+    if _command.callback is not None:
+        _command.callback = apart(_command.callback)
 
 
 def _version(wanted: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit_lines, open_run, say, table
+from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit_lines, open_run, say, table, write_result
 
 _COLUMNS = ("step", "epoch", "position", "loss", "lr", "grad_norm", "world_size", "attempt")
 
@@ -35,7 +35,7 @@ def metrics(
         return
     columns = tuple(k for k in first if k not in ("time", "seconds")) if audit or evaluations else _COLUMNS
     rows = [[_cell(entry.get(c)) for c in columns] for entry in itertools.chain([first], entries)]
-    typer.echo(table(columns, rows))
+    write_result(table(columns, rows))
 
 
 def _cell(value: Any) -> Any:

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, emit, emit_lines, open_run, resolve_run, say, table
+from pliant.cli.common import (
+    JsonOption,
+    OverridesArgument,
+    emit,
+    emit_lines,
+    open_run,
+    resolve_run,
+    results,
+    say,
+    table,
+)
 from pliant.cli.complete import complete_run
 
 if TYPE_CHECKING:
@@ -57,7 +67,7 @@ def status(
     else:
         for changed, _ in _changes(looks):
             for facts in changed:
-                typer.echo("  ".join(_line(facts)))
+                write_result("  ".join(_line(facts)))
 
 
 def _runs(target: RunTarget, run: str | None) -> list[Run]:
@@ -114,24 +124,21 @@ def _changes(looks: Iterator[list[Facts]]) -> Iterator[tuple[list[Facts], list[F
 def _live(looks: Iterator[list[Facts]], text: Any) -> None:
     """Draws each look over the one before, in one write; the last one stays."""
     import shutil
-    import sys
 
     height = 0
     for every in looks:
         columns, rows = shutil.get_terminal_size()
         lines = [line[: columns - 1] for line in text(every).splitlines()][: max(rows - 1, 1)]
         up = f"\x1b[{height}A" if height else ""
-        sys.stdout.write(f"{up}\r" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
-        sys.stdout.flush()
+        results().write(f"{up}\r" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
+        results().flush()
         height = len(lines)
 
 
 def _on_terminal() -> bool:
-    import sys
-
     from pliant.observe.console import is_live
 
-    return is_live(sys.stdout)
+    return is_live(results())
 
 
 def _one(facts: Facts) -> str:

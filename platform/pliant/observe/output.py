@@ -90,6 +90,8 @@ class Lines(io.TextIOBase):
 def leave_terminal_to_debuggers(console: Console) -> Iterator[None]:
     """In the block, ``breakpoint()`` finds the streams as they were before, and no bar."""
     before, streams = sys.breakpointhook, (sys.stdout, sys.stderr)
+    if sys.__stdout__ is not None and sys.__stdout__.isatty():  # what it edits lines on
+        streams = (sys.__stdout__, sys.stderr)
 
     def hook(*args: Any, **kwargs: Any) -> Any:
         console.plain()

@@ -6,7 +6,9 @@ dataset ─► data/memory.py ────────────────�
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from typing import Any
 
@@ -139,7 +141,9 @@ class Sizing:
             checkpointing=config.train.activation_checkpointing,
         )
         rows = first_rows(self._datasets.train, config, self._columns, count=max(probe.train_rows, 1))
-        return measure(pipeline(config.model), rows, probe)
+        # It builds the model several times; what that prints is printed by the run itself.
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            return measure(pipeline(config.model), rows, probe)
 
     def _sum(self, measured: Measured, work: Work) -> RankMemory | None:
         return rank_memory(measured.size, work, measured.activations) if measured.size else None
