@@ -19,6 +19,7 @@ from pliant.cli.common import (
     results,
     say,
     table,
+    write_result,
 )
 from pliant.cli.complete import complete_run
 
