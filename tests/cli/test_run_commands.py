@@ -27,7 +27,8 @@ class Driven:
 
     def __init__(self, folder: Path, name: str, *, dead: bool = False) -> None:
         identity = {"name": name, "pipeline": "/somewhere/lm.py"}
-        self.record = RunRecord.create(Store(str(folder / "runs" / name), StorageSettings()), identity)
+        store = Store(str(folder / "runs" / name), StorageSettings(heartbeat_every=0.05))
+        self.record = RunRecord.create(store, identity)
         gone = {"pid": 2**22 + 1, "pid_start": 1.0} if dead else None
         self.driver = self.record.claim_driver(gone)
         self.group = self.record.claim_group(self.driver.number, {"world_size": 2})
@@ -175,9 +176,7 @@ def test_stop_asks_and_waits_for_the_stop_reason(tmp_path: Path, watching: Any) 
     driven.steps(1, 2, 3)
     asked = threading.Event()
     requests: list[dict[str, Any]] = []
-    heard = driven.driver.heartbeat(on_stop=lambda request: (requests.append(request), asked.set()))
-    heard._every = 0.05  # how often it beats is a setting of the run; a test need not wait for it
-    with heard:
+    with driven.driver.heartbeat(on_stop=lambda request: (requests.append(request), asked.set())):
         process = watching("stop", "r")
         assert asked.wait(60)
         driven.end("signal")

@@ -30,6 +30,7 @@ def pliant(folder: Path, *arguments: str, code: int = 0) -> str:
     return Command(*arguments, cwd=folder).finish(code)
 
 
+@pytest.mark.parametrize("storage", ["s3"], indirect=True)  # a local path is the lesser part of it
 def test_stop_from_elsewhere_takes_a_checkpoint_first(tmp_path: Path, storage: str, dataset: str, whole: Run) -> None:
     go, place = tmp_path / "go", f"run.storage={storage}"
     held = Command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import queue
 import signal
 import subprocess
 import sys
@@ -326,3 +327,18 @@ def test_stop_request(record: RunRecord) -> None:
     record.request_stop(driver.number, "again")
     assert driver.stop_request()
     assert not record.claim_driver().stop_request()
+
+
+def test_heartbeat_hears_a_stop_request_once(store: Store) -> None:
+    settings = store.settings.model_copy(update={"heartbeat_every": 0.05})
+    record = RunRecord.create(Store(store.uri, settings), {})
+    heard: queue.Queue[dict[str, Any]] = queue.Queue()
+    driver = record.claim_driver()
+    with driver.heartbeat(on_stop=heard.put):
+        RunRecord.open(store).request_stop(driver.number, "from elsewhere")
+        request = heard.get(timeout=30)
+        first = store.head(f"attempts/a{driver.number:06d}/heartbeat.json")
+        while store.head(f"attempts/a{driver.number:06d}/heartbeat.json") == first:
+            threading.Event().wait(0.02)
+    assert (request["detail"], request["pid"]) == ("from elsewhere", os.getpid())
+    assert heard.empty()
