@@ -118,7 +118,7 @@ def user_frames(error: BaseException) -> str:
     link: traceback.TracebackException | None = shown
     frames = 0
     while link is not None:
-        own = [frame for frame in link.stack if not frame.filename.startswith(_callers())]
+        own = [frame for frame in link.stack if not frame.filename.startswith(_callers()) and not _is_compiled(frame)]
         # Where user code was called by a library alone (in backward, say), that library's lines are all there is.
         outside = [frame for frame in link.stack if not frame.filename.startswith(_OURS)]
         link.stack = traceback.StackSummary.from_list(own or outside)
@@ -128,6 +128,11 @@ def user_frames(error: BaseException) -> str:
 
 
 _OURS = (f"{Path(__file__).resolve().parent}/", "<frozen ")
+
+
+def _is_compiled(frame: traceback.FrameSummary) -> bool:
+    """Whether it is a line of a Cython module, whose file is not there to look at."""
+    return frame.filename.endswith((".pyx", ".pxi", ".pxd"))
 
 
 @cache

@@ -47,13 +47,12 @@ def own_tensors(net: nn.Module) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in net.state_dict().items() if name != "head.weight"}
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_a_run_begins_with_a_runs_best_checkpoint(workers: int, whole: Run, dataset: str, tmp_path: Path) -> None:
+def test_a_run_begins_with_a_runs_best_checkpoint(whole: Run, dataset: str, tmp_path: Path) -> None:
     best = min(whole.log("evaluations"), key=lambda entry: entry["loss"])["step"]
     checkpoints = {ref.step: ref for ref in whole.record.view().checkpoints()}
     expected = checkpoints.get(best) or checkpoints[max(checkpoints)]
     run = Run.begin(str(tmp_path), dataset, f"init.from={whole.store.uri}", *STILL)
-    run.attempt(workers)
+    run.attempt(3)
     place = f"{whole.store.uri}/{expected.prefix}"
     digest = {entry["step"]: entry["digest"] for entry in whole.log("metrics")}[expected.step]
     assert first_digest(run) == digest
@@ -155,6 +154,18 @@ def test_skip_without_a_source_has_no_effect_and_says_so(dataset: str) -> None:
 
 def _base(dataset: str) -> list[str]:
     return ["train.global_batch=8", "train.micro_batch=8", "train.steps=1", f"data.path={dataset}"]
+
+
+def test_what_does_not_fit_is_said_before_there_is_a_run(dataset: str, tmp_path: Path) -> None:
+    file = tmp_path / "net.safetensors"
+    save_file({**own_tensors(model()), "old": torch.ones(1)}, file)
+    with pytest.raises(ConfigError, match="  left over: old\n") as caught:
+        Run.begin(str(tmp_path / "runs"), dataset, f"init.from={file}")
+    assert (caught.value.code, caught.value.location) == ("init.mismatch", str(file))
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(ConfigError, match=r"different: .+ is float32\[.+\], the model's is float32\[") as caught:
+        Run.begin(str(tmp_path / "runs"), dataset, f"init.from={file}", "init.skip=[old]", "model.width=8")
+    Run.begin(str(tmp_path / "runs"), dataset, f"init.from={file}", "init.skip=[old]")
 
 
 class Small(nn.Module):

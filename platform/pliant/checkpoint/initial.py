@@ -92,14 +92,25 @@ class SafetensorsSource:
 def load_parameters(source: Source, model: nn.Module, skip: Sequence[str], location: str) -> None:
     """Loads a model's parameters and persistent buffers in place. Reads this rank's parts only; not a collective.
 
+    Raises:
+        ConfigError: as ``compare_parameters``. Nothing is loaded then.
+    """
+    wanted = compare_parameters(source, model, skip, location)
+    with torch.no_grad():
+        source.load(wanted)
+
+
+def compare_parameters(source: Source, model: nn.Module, skip: Sequence[str], location: str) -> dict[str, Tensor]:
+    """The tensors of a model that a source fills, by name: parameters and persistent buffers.
+
     Args:
-        model: plain, or sharded by FSDP2.
+        model: plain, or sharded by FSDP2; without values too (on the meta device).
         skip: patterns of keys that are neither filled nor read.
         location: what the source is called in errors.
 
     Raises:
         ConfigError: ``init.mismatch`` with all keys that are missing, left over or different, and patterns that no key
-            matches. Nothing is loaded then.
+            matches.
     """
     ours = {name: value for name, value in get_model_state_dict(model).items() if isinstance(value, Tensor)}
     theirs = source.kinds()
@@ -118,8 +129,7 @@ def load_parameters(source: Source, model: nn.Module, skip: Sequence[str], locat
     ]
     if problems:
         raise _mismatch(problems, location)
-    with torch.no_grad():
-        source.load(wanted)
+    return wanted
 
 
 def _tied(model: nn.Module) -> dict[str, set[str]]:

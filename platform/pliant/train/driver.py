@@ -129,6 +129,7 @@ def new_run(pipeline: str, overrides: Overrides, *, name: str | None, in_process
     config = _absolute(config, origins)
     initial = settle_initial(config)
     if initial is not None:
+        initial.check(config, ref.load())
         origins["init.from"] = f"derived: {initial.text}"
         config = config.model_copy(update={"init": config.init.model_copy(update={"from_": initial.place})})
     datasets = find_datasets(config)

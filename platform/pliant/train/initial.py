@@ -11,7 +11,7 @@ import hashlib
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pliant.checkpoint.manifest import CheckpointManifest
 from pliant.checkpoint.verify import best_checkpoint, read_manifest
@@ -25,6 +25,8 @@ from pliant.storage.store import Store
 if TYPE_CHECKING:
     import torch.distributed as dist
     from torch import nn
+
+    from pliant.train.protocols import Pipeline
 
 SAFETENSORS = ".safetensors"
 _CHECKPOINT = re.compile(rf"(?P<run>.+)/{CHECKPOINTS}/(?P<name>[^/]+)/?")
@@ -48,6 +50,28 @@ class Initial:
     def to_dict(self) -> dict[str, str]:
         """As the run's identity holds it."""
         return asdict(self)
+
+    def check(self, config: RunConfig, pipeline: type[Pipeline[Any]]) -> None:
+        """Compares keys and shapes with those of the model before anything is started, where that can be built without
+        values; where not, ``load`` compares them.
+
+        Raises:
+            ConfigError: ``init.mismatch``.
+            DamageError, StorageError: the source cannot be read.
+        """
+        import torch
+
+        from pliant.checkpoint.initial import CheckpointSource, SafetensorsSource, compare_parameters
+        from pliant.checkpoint.reader import open_checkpoint
+
+        try:
+            with torch.device("meta"):
+                model = pipeline(config.model).model()
+        except Exception:  # a model may look at values while it is built; what is wrong with it shows at the start
+            return
+        found = _as_checkpoint(self.place, config.run.store)
+        source = CheckpointSource(open_checkpoint(*found, read_manifest(*found))) if found else None
+        compare_parameters(source or SafetensorsSource(self.place), model, config.init.skip, self.place)
 
     def load(self, config: RunConfig, model: nn.Module, group: dist.ProcessGroup | None) -> None:
         """Loads the parameters into the model of a new run, at any world size; a collective over ``group``.
