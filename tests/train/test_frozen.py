@@ -22,6 +22,8 @@ OTHER: dict[str, str] = {
     "data.tail": "pad",
     "data.columns": "[tokens]",
     "data.nulls": "{mask: mask}",
+    "init.from": "other",
+    "init.skip": "[head.*]",
     "model.allow_rank_local": "true",
     "model.width": "25",
     "model.dropout": "0.2",
