@@ -258,3 +258,35 @@ def test_places_of_a_lane_are_each_row_once(dataset: str, shuffle: bool) -> None
     assert (found == sorted(found)) is not shuffle
     lane = list(places.of_share(order, Share(1, 2, 0, 40)))
     assert list(places.of_share(order, Share(1, 2, 9, 31))) == lane[9:31]
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("return [1 / 0]", "prepare raised ZeroDivisionError: division by zero"),
+        ("yield 5", "prepare must yield Split; found int"),
+        ("yield masked.Split('train', masked.SCHEMA, (1 / 0 for _ in 'x'))", "prepare raised ZeroDivisionError"),
+    ],
+)
+def test_errors_of_prepare(
+    body: str, says: str, tmp_path: Path, pipeline: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = f"\n\nclass Bad(Failing):\n    def prepare(self):\n        {body}\n\n\npipeline = Bad\n"
+    pipeline.write_text(SOURCE.replace('os.environ["FAIL"]', '""') + source)
+    given = [text for text in SETTINGS if not text.startswith("data.")]
+    assert main(["prepare", str(pipeline), f"data.path={tmp_path}/data", "data.lanes=8", *given]) == 1
+    shown = capsys.readouterr().err
+    assert f"error[pipeline.prepare] {pipeline}  {says}" in shown
+    assert NOT_THE_USERS.search(shown) is None
+    assert ("Traceback" in shown) is ("raised" in says)
+
+
+def test_a_baseline_that_fails_leaves_the_run_done(
+    pipeline: Path, dataset: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = "\n\nclass Bad(Failing):\n    def baseline(self, *paths):\n        return {}[0]\n\n\npipeline = Bad\n"
+    pipeline.write_text(SOURCE.replace('os.environ["FAIL"]', '""') + source)
+    assert train(pipeline, dataset, "train.steps=2", "schedule.warmup=0") == 0
+    shown = capsys.readouterr().err
+    assert "baseline raised KeyError: 0" in shown
+    assert "done: step 2 of 2" in shown

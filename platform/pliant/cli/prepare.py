@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -32,13 +33,15 @@ def prepare(
     from pliant.errors import UsageError
     from pliant.registry import find_pipeline
     from pliant.train.protocols import UnpreparedPipeline
+    from pliant.train.usercode import build_pipeline
 
     ref = find_pipeline(pipeline)
     config, _ = load_config(ref, overrides or ())
     path = config.data.path
+    built = build_pipeline(ref, config.model)
     say(f"preparing {ref.name} in {path}")
     try:
-        manifests = write_dataset(_splits(ref.load()(config.model).prepare(), str(ref.file)), path, overwrite=overwrite)
+        manifests = write_dataset(_splits(built.prepare, str(ref.file)), path, overwrite=overwrite)
     except UnpreparedPipeline:
         hint = "put its shards there yourself, or give it a method prepare"
         message = f"{ref.name} does not prepare data: its dataset must lie at data.path {path}"
@@ -47,18 +50,27 @@ def prepare(
     say(f"train on it with: pliant train {pipeline}")
 
 
-def _splits(splits: Iterator[Split], location: str) -> Iterator[Split]:
-    """Says when each split begins, and blames the pipeline for what its own iterators raise."""
-    for split in _blamed(splits, location):
+def _splits(prepare: Callable[[], Iterable[Split]], location: str) -> Iterator[Split]:
+    """Says when each split begins, and blames the pipeline for what it and its iterators raise."""
+    from pliant.errors import UserCodeError
+    from pliant.train.protocols import Split
+
+    for split in _blamed(prepare, location):
+        if not isinstance(split, Split):
+            message = f"prepare must yield Split; found {type(split).__name__}"
+            raise UserCodeError("pipeline.prepare", message, location=location)
         say(f"  {split.name} …")
-        yield replace(split, batches=_blamed(split.batches, location))
+        yield replace(split, batches=_blamed(partial(iter, split.batches), location))
 
 
-def _blamed(items: Iterator[T], location: str) -> Iterator[T]:
+def _blamed(items: Callable[[], Iterable[T]], location: str) -> Iterator[T]:
     from pliant.errors import PliantError, UserCodeError
     from pliant.train.protocols import UnpreparedPipeline
 
-    iterator = iter(items)
+    def made() -> Iterator[T]:
+        yield from items()  # inside, so that what the call itself raises is blamed as well
+
+    iterator = made()
     while True:
         try:
             item = next(iterator)

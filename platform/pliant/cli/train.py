@@ -18,7 +18,7 @@ from pliant.cli.common import (
     resolve_run,
     say,
 )
-from pliant.errors import EXIT_INTERRUPTED
+from pliant.errors import EXIT_INTERRUPTED, UserCodeError
 
 if TYPE_CHECKING:
     from pliant.train.driver import Ending, Launch
@@ -110,9 +110,7 @@ def _summary(launch: Launch, ending: Ending) -> list[str]:
     lines = [f"{ending.reason}: step {ending.step} of {ending.total_steps}"]
     figures = dict(ending.values)
     if ending.reason == "done" and launch.datasets.validation is not None and figures:
-        figures |= launch.ref.load()(launch.config.model).baseline(
-            launch.datasets.train.root, launch.datasets.validation.root
-        )
+        figures |= _baseline(launch)
     lines += [f"  {name:<24} {value:.4f}" for name, value in figures.items()]
     if ending.rate:
         lines.append(f"  {ending.unit}/s{'':<{24 - len(ending.unit) - 2}} {ending.rate:,.0f}")
@@ -123,6 +121,21 @@ def _summary(launch: Launch, ending: Ending) -> list[str]:
     else:
         lines.append(f"resume with: pliant resume {_short(launch)}")
     return lines
+
+
+def _baseline(launch: Launch) -> dict[str, float]:
+    """The pipeline's own comparison; the run is done, so that its failing is said and changes nothing."""
+    from pliant.train.usercode import build_pipeline, user_code
+
+    try:
+        with user_code("baseline"):
+            found = build_pipeline(launch.ref, launch.config.model).baseline(
+                launch.datasets.train.root, launch.datasets.validation.root if launch.datasets.validation else ""
+            )
+            return {str(name): float(value) for name, value in found.items()}
+    except UserCodeError as error:
+        say(f"warning: {error.frames}{error.message}")
+        return {}
 
 
 def _short(launch: Launch) -> str:
