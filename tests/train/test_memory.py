@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from pliant.settings import RunConfig
 from pliant.train.capacity import Room, container_limit, machine_room, rooms
 from pliant.train.memory import (
+    HELD_ACTIVATIONS,
     HELD_ALONE,
     HELD_IN_GROUP,
+    HELD_RECOMPUTED,
     MAPPED_BYTES,
     Activations,
     ModelSize,
@@ -27,7 +29,8 @@ LARGE = 4096
 """A square matrix of this side is above what the allocator holds back."""
 WORK = Work(
     workers=1, micro_batches=4, micro_batch=2, rows=8, evaluation_rows=0, prefetch=2, reduction="exact",
-    compute_bytes=4, optimizer="adamw", momentum=False, gpu=False, stream_bytes=1000, evaluation_stream_bytes=0,
+    compute_bytes=4, recomputes=False, optimizer="adamw", momentum=False, gpu=False, stream_bytes=1000,
+    evaluation_stream_bytes=0,
 )  # fmt: skip
 
 
@@ -100,6 +103,9 @@ def test_small_blocks_stay_with_the_allocator_and_large_ones_do_not() -> None:
     for workers, copies in ((1, HELD_ALONE), (2, HELD_IN_GROUP)):
         found = rank_memory(small, replace(WORK, workers=workers), Activations())
         assert found.host.parts["allocator"] == copies * 4 * 1000 * 1000
+    for recomputes, share in ((False, HELD_ACTIVATIONS), (True, HELD_RECOMPUTED)):
+        found = rank_memory(ModelSize(()), replace(WORK, recomputes=recomputes), Activations(5000, 1000))
+        assert found.host.parts["allocator"] == share * 1000
 
 
 def test_a_gpu_has_a_memory_of_its_own() -> None:

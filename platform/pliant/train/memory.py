@@ -35,9 +35,9 @@ HELD_ALONE, HELD_IN_GROUP = 4, 6
 again that it was given back (measured with glibc 2.36: 2.5 to 4.1 copies with one worker, 4.3 to 5.7 with several,
 which gather into and reduce from further buffers; none where MALLOC_TOP_PAD_ is set, but each step then waits for
 fresh pages, 30 % of its time with small micro-batches)."""
-HELD_ACTIVATIONS = 0.9
-"""Share of a micro-batch's activations that it keeps in the same way (measured: 0.65 to 0.75 of 84 to 506 MiB,
-somewhat more with recomputed blocks)."""
+HELD_ACTIVATIONS, HELD_RECOMPUTED = 0.9, 2.0
+"""Share of a micro-batch's activations that it keeps in the same way, and where blocks recompute theirs, making and
+freeing them twice (measured: 0.65 to 0.75 of 84 to 506 MiB; 1.5 to 2.1 of 44 and 163 MiB)."""
 MAPPED_BYTES = 32 * MIB
 """Blocks from this size on are always handed back when they are freed (glibc's DEFAULT_MMAP_THRESHOLD_MAX)."""
 CACHING = 0.1
@@ -116,6 +116,7 @@ class Work:
         prefetch: batches collated ahead.
         reduction: ``exact`` sums in 8 bytes, ``fast`` in 4.
         compute_bytes: of an element in forward and backward.
+        recomputes: blocks recompute their activations in backward.
         optimizer: as ``optim.kind``.
         momentum: whether SGD keeps one.
         gpu: computes on a device with memory of its own.
@@ -130,6 +131,7 @@ class Work:
     prefetch: int
     reduction: Literal["exact", "fast"]
     compute_bytes: int
+    recomputes: bool
     optimizer: str
     momentum: bool
     gpu: bool
@@ -182,7 +184,7 @@ def rank_memory(model: ModelSize, work: Work, activations: Activations) -> RankM
     process = {"process": IMPORTED_BYTES + FIRST_STEP_BYTES}
     notes = _notes(work, activations)
     if not work.gpu:
-        process["allocator"] = _held_bytes(model, work) + int(HELD_ACTIVATIONS * activations.train_small_bytes)
+        process["allocator"] = _held_bytes(model, work, activations)
         return RankMemory(work.workers, _fullest({m: [near[m], host[m], process] for m in near}), None, notes)
     device = {
         m: [parts, {"allocator": int(CACHING * sum(parts.values())), "process": CUDA_BYTES}]
@@ -256,9 +258,10 @@ def _state_copies(work: Work) -> int:
     return int(work.momentum) if work.optimizer == "sgd" else 2
 
 
-def _held_bytes(model: ModelSize, work: Work) -> int:
+def _held_bytes(model: ModelSize, work: Work, activations: Activations) -> int:
     small = sum(p.numel * _FLOAT32 for p in model.parameters if p.numel * _FLOAT32 < MAPPED_BYTES)
-    return small * (HELD_ALONE if work.workers == 1 else HELD_IN_GROUP)
+    share = HELD_RECOMPUTED if work.recomputes else HELD_ACTIVATIONS
+    return small * (HELD_ALONE if work.workers == 1 else HELD_IN_GROUP) + int(share * activations.train_small_bytes)
 
 
 def _fullest(moments: Mapping[MomentName, Iterable[Mapping[str, int]]]) -> Moment:

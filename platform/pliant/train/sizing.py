@@ -75,6 +75,7 @@ class Sizing:
             prefetch=data.prefetch_batches,
             reduction=train.reduction,
             compute_bytes=(precision.compute or torch.float32).itemsize,
+            recomputes=train.activation_checkpointing,
             optimizer=config.optim.kind,
             momentum=config.optim.momentum > 0,
             gpu=uses_gpu(config),
