@@ -169,11 +169,11 @@ class RankMemory:
 
     def lines(self) -> list[str]:
         """For people: a line for each memory, and the notes."""
-        lines = [f"memory about {_in_words(self.host)} a worker"]
+        lines = [f"memory {_in_words(self.host)}"]
         if self.device is not None:
             lines = [
-                f"device memory about {_in_words(self.device)} a worker",
-                f"host memory about {_in_words(self.host)} a worker",
+                f"device memory {_in_words(self.device)}",
+                f"host memory {_in_words(self.host)}",
             ]
         return [*lines, *(f"note: {note}" for note in self.notes)]
 
@@ -279,7 +279,7 @@ def _sum(several: Iterable[Mapping[str, int]]) -> Parts:
 
 def _in_words(moment: Moment) -> str:
     parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in moment.parts.items())
-    return f"{format_bytes(moment.bytes)} in {moment.name} ({parts})"
+    return f"about {format_bytes(moment.bytes)} a worker, fullest in {moment.name}: {parts}"
 
 
 def _notes(work: Work, activations: Activations) -> tuple[str, ...]:
