@@ -35,6 +35,8 @@ _ENVIRONMENT = {
     "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "2",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
+    # Its own print writes every line a second time, to its logger; Pliant records what workers print itself.
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
     "RAY_DEDUP_LOGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
