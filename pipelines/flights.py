@@ -222,7 +222,7 @@ class Block(nn.Module):
 
 
 class FlightNet(nn.Module):
-    """numbers (B, N) float, slots (B, C) int64 → logits (B,) of being late."""
+    """numbers (B, N) float, slots (B, C) int64 → logits (B, 1) of being late."""
 
     def __init__(self, settings: ModelSettings) -> None:
         super().__init__()
@@ -239,7 +239,7 @@ class FlightNet(nn.Module):
         x = self.stem(torch.cat((numbers, self.embedding(slots).flatten(1)), dim=1))
         for block in self.blocks:
             x = block(x)
-        return self.head(x).squeeze(1)
+        return self.head(x)
 
 
 # --- pipeline -------------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class Flights(Pipeline[ModelSettings]):
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         late = batch["late"]
-        logits = model(batch["numbers"], batch["slots"]).float()
+        logits = model(batch["numbers"], batch["slots"]).float().squeeze(1)  # (B,)
         nats = F.binary_cross_entropy_with_logits(logits, late.float(), reduction="none")  # (B,)
         return Loss(
             total=nats.sum(),
