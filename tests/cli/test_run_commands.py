@@ -107,7 +107,7 @@ def test_logs_of_one_rank_and_of_all(tmp_path: Path, run: Run) -> None:
     assert (shown.returncode, shown.stdout) == (0, "")
     assert shown.stderr == "rank 1 has printed nothing yet; ranks that did: 0, 11\n"
     assert run("logs", "r", "--rank", "x", cwd=tmp_path).stderr == (
-        "error[logs.rank] --rank is 'x'; allowed: a number from 0, or all\n"
+        "error[logs.rank] --rank is 'x'; allowed: a number from 0, all, or driver\n"
     )
 
 

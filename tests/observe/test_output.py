@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pliant.observe.board import Board, BoardReporter
+from pliant.observe.board import Board, BoardReporter, NullReporter, Reporter
 from pliant.observe.console import Console
-from pliant.observe.output import WorkerOutput, leave_terminal_to_debuggers, output_log, rank_of
+from pliant.observe.output import Printed, leave_terminal_to_debuggers, output_log, rank_of
 from pliant.storage.logs import read_log
 from pliant.storage.record import RunRecord
 from pliant.storage.settings import StorageSettings
@@ -26,10 +26,11 @@ class Printing:
         self.group = self.record.claim_group(self.record.claim_driver().number)
         self.group.restore(None, {})
         self.board = Board()
+        self.reporter: Reporter = NullReporter()
 
-    def as_rank(self, rank: int) -> WorkerOutput:
-        self.reporter = BoardReporter(self.board.exchange)
-        return WorkerOutput(self.record.store, self.group.number, rank, self.reporter, every_s=600.0)
+    def as_rank(self, rank: int) -> Printed:
+        self.reporter = BoardReporter(self.board.exchange) if rank == 0 else NullReporter()
+        return Printed(self.record.store, self.group.number, output_log(rank), self.reporter, every_s=600.0)
 
     def lines(self, rank: int) -> list[tuple[str, str]]:
         entries = read_log(self.record.store, self.record.view(), output_log(rank))

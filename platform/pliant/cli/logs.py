@@ -21,15 +21,19 @@ _LOOK_EVERY_S = 1.0
 def logs(
     run: RunArgument,
     overrides: OverridesArgument = None,
-    rank: Annotated[str, typer.Option("--rank", metavar="N|all", help="Whose lines.")] = "0",
+    rank: Annotated[
+        str, typer.Option("--rank", metavar="N|all|driver", help="Whose lines; the driver's are Ray's own.")
+    ] = "0",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print what a run's workers printed, and the traceback of what ended one."""
-    if rank != "all" and not rank.isdecimal():
-        raise UsageError("logs.rank", f"--rank is {rank!r}; allowed: a number from 0, or all")
+    from pliant.observe.output import DRIVER_LOG, output_log
+
+    if rank not in ("all", "driver") and not rank.isdecimal():
+        raise UsageError("logs.rank", f"--rank is {rank!r}; allowed: a number from 0, all, or driver")
     found = open_run(run, overrides)
-    wanted = None if rank == "all" else int(rank)
+    wanted = {"all": None, "driver": DRIVER_LOG}.get(rank) if not rank.isdecimal() else output_log(int(rank))
     lines = _followed(found, wanted) if follow else _recorded(found, wanted)
     if as_json:
         emit_lines(lines)
@@ -43,7 +47,7 @@ def logs(
     if attempt is None:
         ranks = _ranks(found)
         others = f"; ranks that did: {', '.join(map(str, ranks))}" if ranks else ""
-        who = "no rank has printed anything" if wanted is None else f"rank {wanted} has printed nothing"
+        who = "no rank has printed anything" if wanted is None else f"{wanted.replace('-', ' ')} has printed nothing"
         say(f"{who} yet{others}")
 
 
@@ -56,31 +60,40 @@ def _ranks(run: Run) -> list[int]:
     return sorted(rank for name in names if (rank := rank_of(name)) is not None)
 
 
-def _recorded(run: Run, wanted: int | None) -> Iterator[dict[str, Any]]:
-    """The lines so far; of several ranks by attempt and time."""
-    ranks = _ranks(run) if wanted is None else [wanted]
-    return heapq.merge(*(_of_rank(run, rank) for rank in ranks), key=lambda line: (line["attempt"], line["time"]))
-
-
-def _of_rank(run: Run, rank: int) -> Iterator[dict[str, Any]]:
-    for line in run.printed(rank):
-        yield {"rank": rank, **line}
-
-
-def _followed(run: Run, wanted: int | None) -> Iterator[dict[str, Any]]:
-    """The lines so far and those that come, until nobody drives the run any more."""
+def _logs(run: Run, wanted: str | None) -> list[str]:
+    """Names of the logs that are wanted; None for those of all ranks."""
     from pliant.observe.output import output_log
+
+    return [wanted] if wanted is not None else [output_log(rank) for rank in _ranks(run)]
+
+
+def _recorded(run: Run, wanted: str | None) -> Iterator[dict[str, Any]]:
+    """The lines so far; of several ranks by attempt and time."""
+    logs = [_lines_of(run, log) for log in _logs(run, wanted)]
+    return heapq.merge(*logs, key=lambda line: (line["attempt"], line["time"]))
+
+
+def _lines_of(run: Run, log: str) -> Iterator[dict[str, Any]]:
+    from pliant.observe.output import rank_of
+
+    for line in run.log(log):
+        yield {"rank": rank_of(log), **line}
+
+
+def _followed(run: Run, wanted: str | None) -> Iterator[dict[str, Any]]:
+    """The lines so far and those that come, until nobody drives the run any more."""
+    from pliant.observe.output import rank_of
     from pliant.storage.logs import read_log_after
 
-    seen: dict[int, dict[int, int]] = {}
+    seen: dict[str, dict[int, int]] = {}
     while True:
         over = run.state() not in ("running", "unknown", "not started")  # before reading: the last lines come too
         view, found = run.record.view(), []
-        for rank in _ranks(run) if wanted is None else [wanted]:
-            positions = seen.setdefault(rank, {})
-            for attempt, seq, line in read_log_after(run.store, view, output_log(rank), dict(positions)):
+        for log in _logs(run, wanted):
+            positions = seen.setdefault(log, {})
+            for attempt, seq, line in read_log_after(run.store, view, log, dict(positions)):
                 positions[attempt] = seq
-                found.append({"rank": rank, **line})
+                found.append({"rank": rank_of(log), **line})
         yield from sorted(found, key=lambda line: (line["attempt"], line["time"]))
         if over:
             return

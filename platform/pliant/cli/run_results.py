@@ -69,9 +69,9 @@ class Statuses(Result):
 
 
 class LogLine(Result):
-    """A line of ``logs``."""
+    """A line of ``logs``; the driver has no rank."""
 
-    rank: int
+    rank: int | None
     attempt: int
     time: float
     stream: Literal["out", "err"]

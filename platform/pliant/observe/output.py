@@ -1,7 +1,8 @@
-"""What workers print: every rank's lines into a log of its own in the run, rank 0's on the screen as well.
+"""What processes print: every rank's lines into a log of its own in the run, rank 0's on the screen as well, and those
+of a driver, which are Ray's and other libraries', into a log alone.
 
-Python's own streams are taken, not the descriptors below them: what C code and Ray write stays in Ray's files, and a
-debugger finds the terminal where it was.
+Python's own streams are taken, not the descriptors below them: what C code writes stays in Ray's files, and a debugger
+finds the terminal where it was.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pliant.storage.segments import LogWriter
 from pliant.storage.store import Store
 
 Stream = Literal["out", "err"]
+DRIVER_LOG = "driver"
 _LINES_PER_SECOND = 50
 """Most lines that reach the screen; all of them are in the log."""
 _LONGEST_LINE = 10_000
@@ -107,29 +109,29 @@ def leave_terminal_to_debuggers(console: Console) -> Iterator[None]:
         sys.breakpointhook = before
 
 
-class WorkerOutput:
-    """Takes what this process prints while it is one rank's.
+class Printed:
+    """Takes what this process prints in the block.
 
     Args:
-        store, number: of the run, and of the group's attempt.
-        reporter: takes rank 0's lines to the screen.
+        store, number: of the run, and of the attempt that prints.
+        log: where it goes.
+        reporter: takes the lines to the screen; a null one where that shall not be.
         every_s: seconds between two writes of the log.
     """
 
-    def __init__(self, store: Store, number: int, rank: int, reporter: Reporter, *, every_s: float) -> None:
-        self._rank, self._reporter = rank, reporter
-        attempt = RunRecord.open(store).attempt(number)
-        self._log = LogWriter(store, attempt, output_log(rank), every_s=every_s)
+    def __init__(self, store: Store, number: int, log: str, reporter: Reporter, *, every_s: float) -> None:
+        self._reporter = reporter
+        self._log = LogWriter(store, RunRecord.open(store).attempt(number), log, every_s=every_s)
         self._second, self._shown, self._hidden = 0, 0, 0
 
-    def __enter__(self) -> WorkerOutput:
+    def __enter__(self) -> Printed:
         self._before = (sys.stdout, sys.stderr)
         self._mine = (Lines("out", sys.stdout, self._take), Lines("err", sys.stderr, self._take))
         sys.stdout, sys.stderr = self._mine
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        """Puts the streams back; what ended the rank goes into its log."""
+        """Puts the streams back; an error that ends the block goes into the log."""
         for stream in self._mine:
             stream.finish()
         if (sys.stdout, sys.stderr) == self._mine:  # not when a debugger has put them back already
@@ -143,8 +145,6 @@ class WorkerOutput:
 
     def _take(self, stream: Stream, line: str) -> None:
         self._record(stream, line)
-        if self._rank != 0:
-            return
         if (now := int(time.monotonic())) != self._second:
             self._tell_hidden()
             self._second, self._shown = now, 0

@@ -32,10 +32,10 @@ from pliant.errors import (
     UnschedulableError,
     UsageError,
 )
-from pliant.observe.board import Board
+from pliant.observe.board import Board, NullReporter
 from pliant.observe.console import Console
 from pliant.observe.display import Display
-from pliant.observe.output import leave_terminal_to_debuggers
+from pliant.observe.output import DRIVER_LOG, Printed, leave_terminal_to_debuggers
 from pliant.registry import PipelineRef, find_pipeline
 from pliant.settings import RunConfig
 from pliant.storage.attempts import Attempt, StopReason
@@ -278,9 +278,10 @@ def _drive_here(launch: Launch, attempt: Attempt, console: Console, system: Syst
 def _drive_ray(launch: Launch, attempt: Attempt, console: Console, system: SystemLog, stopping: Stopping) -> Ending:
     from pliant.train.worker import RemoteBoard, available_workers, cluster, in_thread, run_group, too_small
 
-    config, workers = launch.config, launch.plan.workers
+    config, workers, every_s = launch.config, launch.plan.workers, launch.config.run.store.segment_every
     error: PliantError | None = None
-    with cluster(config, workers=workers):
+    noise = Printed(launch.record.store, attempt.number, DRIVER_LOG, NullReporter(), every_s=every_s)
+    with noise, cluster(config, workers=workers):
         stopping.arm()
         fitting = available_workers(config)
         workers = choose_workers(

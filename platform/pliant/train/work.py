@@ -25,7 +25,7 @@ from pliant.data.places import RowPlaces
 from pliant.data.plan import DataState
 from pliant.data.reading import locate, read_spec, read_window
 from pliant.observe.board import BoardReporter, Note, NullReporter, Reporter
-from pliant.observe.output import WorkerOutput
+from pliant.observe.output import Printed, output_log
 from pliant.registry import PipelineRef
 from pliant.settings import RunConfig, run_config_for
 from pliant.storage.store import Store
@@ -111,7 +111,8 @@ def work(
     tracking = config.tracking
     sampling = tracking.system_every if tracking.kind != "none" and local_rank == 0 else None
     try:
-        with WorkerOutput(store, member.number, workers.rank, reporter, every_s=config.run.store.segment_every):
+        log, every_s = output_log(workers.rank), config.run.store.segment_every
+        with Printed(store, member.number, log, reporter, every_s=every_s):
             job = _assemble(spec, config, store, workers, member, conditions(config.train, device, threads), open_train)
             try:
                 with NodeSampler(exchange, sampling):
