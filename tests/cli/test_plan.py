@@ -53,6 +53,15 @@ def test_plan_for_people(run: Run, digits: str, tmp_path: Path) -> None:
         assert words in done.stdout
 
 
+def test_what_a_plan_notes_and_refuses(run: Run, digits: str, tmp_path: Path) -> None:
+    given = ("plan", DIGITS, f"data.path={digits}", "data.lanes=4", "elastic.max_workers=3")
+    done = run(*given, cwd=tmp_path)
+    assert "note: elastic.max_workers 3 is no faster than 2: one of them still has 2 of the 4 lanes" in done.stdout
+    refused = run(*given, "schedule.warmup=283", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "schedule.warmup is 283, above the run's whole length of 282 steps" in refused.stderr
+
+
 def test_a_plan_needs_no_ray(tmp_path: Path, digits: str) -> None:
     from tests.command import python
 

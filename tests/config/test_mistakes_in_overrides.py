@@ -10,6 +10,12 @@ from tests.cli.conftest import Run
 
 TOGETHER = [
     (
+        "storage of no known kind",
+        ["run.storage=s4://bucket/runs"],
+        "error[config.value] override run.storage=s4://bucket/runs  run: storage is 's4://bucket/runs'; allowed:"
+        " a local path, s3://, gs://, az://\n",
+    ),
+    (
         "neither of two",
         ["train.steps=null"],
         "error[config.value] override train.steps=null  train: exactly one of train.steps and"

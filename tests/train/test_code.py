@@ -169,4 +169,13 @@ def test_the_commands(run: Run, pipeline: Path, capsys: pytest.CaptureFixture[st
     assert "changed code, accepted: helper.py +1 −1" in capsys.readouterr().err
     assert [event["text"] for event in run.events("code")] == ["changed code was accepted: helper.py +1 −1"]
     assert main(["resume", "run", "--explain"]) == 0
-    assert capsys.readouterr().out.endswith("the pipeline's code is what the run was started with\n")
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "nothing is left to train: the checkpoint is at step 2 of 2",
+        "the pipeline's code is what the run was started with",
+    ]
+    assert main(["resume", "run", "--explain", "train.steps=4", "elastic.max_workers=1"]) == 0
+    assert capsys.readouterr().out.splitlines()[-3:-1] == [
+        "it would change train.steps: 2 → 4, and with it the curve",
+        "it would change elastic.max_workers: 4 → 1",
+    ]
+    assert main(["resume", "run", "--explain", "seed=9"]) == EXIT_USAGE

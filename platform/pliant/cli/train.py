@@ -64,9 +64,9 @@ def resume(
     store = Store(target.uri, target.settings.store)
     if explain:
         from pliant.storage.explain import explain_resume
-        from pliant.train.recorded import explain_code
+        from pliant.train.recorded import explain_code, explain_settings
 
-        lines = [*explain_resume(store), *explain_code(store)]
+        lines = [*explain_resume(store), *explain_settings(store, overrides or []), *explain_code(store)]
         emit({"run": store.uri, "explanation": lines}, as_json=as_json, text="\n".join(lines))
         return
     from pliant.train.driver import resumed_run
@@ -106,8 +106,19 @@ def _run(launch: Launch, *, as_json: bool) -> None:
     raise typer.Exit(ending.exit_code)
 
 
+_ENDED = {
+    "done": "done",
+    "user": "failed in the pipeline's code or settings",
+    "signal": "stopped",
+    "limit": "cannot be scheduled",
+    "damage": "ended by damaged data or checkpoints",
+    "infrastructure": "ended by a fault of storage or machines",
+}
+"""Reasons in words."""
+
+
 def _summary(launch: Launch, ending: Ending) -> list[str]:
-    lines = [f"{ending.reason}: step {ending.step} of {ending.total_steps}"]
+    lines = [f"{_ENDED[ending.reason]}: step {ending.step} of {ending.total_steps}"]
     figures = dict(ending.values)
     if ending.reason == "done" and launch.datasets.validation is not None and figures:
         figures |= _baseline(launch)

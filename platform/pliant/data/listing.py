@@ -46,7 +46,8 @@ def list_shards(filesystem: fs.FileSystem, root: str, uri: str, *, unfinished: b
     try:
         found = patiently(lambda: filesystem.get_file_info(fs.FileSelector(root, recursive=True)), root, uri)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise ConfigError("data.not-found", "there is no dataset directory here", location=uri) from error
+        hint = "`pliant prepare PIPELINE` writes a pipeline's dataset; a relative data.path starts where you are"
+        raise ConfigError("data.not-found", "there is no dataset directory here", hint=hint, location=uri) from error
     except OSError as error:
         raise StorageError("data.listing", f"the dataset cannot be listed: {error}", location=uri) from error
     files = {info.path[len(root) :].lstrip("/"): info for info in found if info.type == fs.FileType.File}

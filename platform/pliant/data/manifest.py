@@ -31,6 +31,7 @@ from pliant.errors import ConfigError, DamageError, StorageError
 from pliant.units import format_bytes
 
 MANIFEST_VERSION: Literal[1] = 1
+_MOST_SHOWN = 20
 Problems = dict[str, str]
 """What is wrong with each bad file, by relative path."""
 
@@ -225,7 +226,7 @@ def recorded_manifest(uri: str) -> Manifest | None:
     path = f"{root}/{MANIFEST_NAME}"
     try:
         data = patiently(lambda: _read_file(filesystem, path), path, uri)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise StorageError("data.manifest", f"cannot be read: {error}", location=f"{uri}/{MANIFEST_NAME}") from error
@@ -316,6 +317,8 @@ def refuse(uri: str, problems: Problems, *, recorded: bool = False) -> None:
         changed = f"restore them from their source; if they were changed on purpose, delete {MANIFEST_NAME}"
         # Reasons come from libraries, too; each stays on its line.
         lines = [f"  {path}: {' '.join(problems[path].split())}" for path in sorted(problems, key=str.encode)]
+        if len(lines) > _MOST_SHOWN:
+            lines[_MOST_SHOWN:] = [f"  … and {len(lines) - _MOST_SHOWN} more; is this the right directory?"]
         raise DamageError(
             "data.bad-files",
             "\n".join([f"{len(problems)} file{'s' * (len(problems) > 1)} cannot be used:", *lines]),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pliant.config.base import Settings, setting
+from pliant.config.base import Settings, rule, setting
 from pliant.units import Seconds
+
+OBJECT_SCHEMES = ("s3", "gs", "az")
+"""Of object storage that runs can be kept on."""
 
 
 class StorageSettings(Settings):
@@ -27,3 +30,10 @@ class RunSettings(Settings):
     storage: str = setting("runs", on_resume="frozen", min_length=1)
     """Local directory or ``s3://``, ``gs://``, ``az://`` URI under which runs are kept by name."""
     store: StorageSettings = setting(StorageSettings(), on_resume="free")
+
+    @rule("storage")
+    def _known_scheme(self) -> None:
+        scheme, separator, _ = self.storage.partition("://")
+        if separator and scheme not in ("file", *OBJECT_SCHEMES):
+            allowed = ", ".join(f"{name}://" for name in OBJECT_SCHEMES)
+            raise ValueError(f"storage is {self.storage!r}; allowed: a local path, {allowed}")

@@ -21,7 +21,7 @@ from pliant.errors import ConfigError, StorageError
 from pliant.storage.faults import PassingFault
 from pliant.storage.local import LocalBackend
 from pliant.storage.objects import ObjectBackend
-from pliant.storage.settings import StorageSettings
+from pliant.storage.settings import OBJECT_SCHEMES, StorageSettings
 from pliant.storage.types import Backend, ObjectInfo, Sink
 
 __all__ = ["ObjectInfo", "Store", "StoreReader", "StoreWriter"]
@@ -29,7 +29,6 @@ __all__ = ["ObjectInfo", "Store", "StoreReader", "StoreWriter"]
 T = TypeVar("T")
 OnWait = Callable[[str, float], None]
 
-_SCHEMES = ("s3", "gs", "az")
 _KEY = re.compile(r"[A-Za-z0-9_.=+@,:-]+(/[A-Za-z0-9_.=+@,:-]+)*")
 _LONGEST_PAUSE = 5.0
 """Seconds between two tries at most, so that work goes on soon after storage is back."""
@@ -302,7 +301,7 @@ def normalize(uri: str) -> str:
     if scheme == "file":
         return str(Path(unquote(urlsplit(uri).path)).absolute())
     bucket, _, prefix = rest.partition("/")
-    if scheme not in _SCHEMES or not bucket:
+    if scheme not in OBJECT_SCHEMES or not bucket:
         allowed = "a local path, file:///PATH, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
         raise ConfigError("storage.uri", f"{uri!r} cannot be used as storage; allowed is {allowed}", location=uri)
     prefix = prefix.strip("/")

@@ -86,6 +86,12 @@ class RunPlan:
         ]
         if self.memory is not None:
             lines += self.memory.lines()
+        most = config.elastic.max_workers
+        if most not in (useful := useful_workers(lanes, config.elastic.min_workers, most)):
+            lines.append(
+                f"note: elastic.max_workers {most} is no faster than {useful[-1]}: one of them still has"
+                f" {lane_steps(lanes, most)} of the {lanes} lanes; at most {useful[-1]} are used"
+            )
         if per_lane < config.train.micro_batch:
             lines.append(
                 f"note: a lane gives {per_lane} rows a step, fewer than train.micro_batch {config.train.micro_batch};"
@@ -122,6 +128,7 @@ def make_plan(config: RunConfig, datasets: Datasets, columns: tuple[str, ...] | 
     steps = config.train.steps
     if steps is None:
         steps = steps_in(rows, config.train.global_batch, config.data.tail, config.train.epochs or 1.0)
+    _check_warmup(config, steps)
     memory = memory_bound(
         manifest=datasets.train,
         data=config.data,
@@ -133,3 +140,15 @@ def make_plan(config: RunConfig, datasets: Datasets, columns: tuple[str, ...] | 
     )
     validation_rows = datasets.validation.rows if datasets.validation else 0
     return RunPlan(rows, validation_rows, lanes, steps, workers, memory)
+
+
+def _check_warmup(config: RunConfig, steps: int) -> None:
+    """Refuses a warm-up that a run given in epochs does not get to the end of."""
+    schedule = config.schedule
+    whole = {"steps": steps, "samples": steps * config.train.global_batch}.get(schedule.unit)
+    if schedule.total is None and whole is not None and schedule.warmup > whole:
+        raise ConfigError(
+            "config.schedule",
+            f"schedule.warmup is {schedule.warmup}, above the run's whole length of {whole:,} {schedule.unit}",
+            hint="shorten it, or train longer",
+        )

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from pliant.config.dump import config_to_yaml
 from pliant.config.overrides import Overrides
-from pliant.config.resume import frozen_rule
+from pliant.config.resume import compare_for_resume, frozen_rule
 from pliant.configure import LoadedConfig, absolute_paths, load_config_text
 from pliant.errors import ConfigError, DamageError, UsageError
 from pliant.registry import PipelineRef, find_pipeline
@@ -196,6 +196,31 @@ def explain_code(store: Store) -> list[str]:
     if not changes:
         return ["the pipeline's code is what the run was started with"]
     return [f"the pipeline's code has changed ({', '.join(map(str, changes))}): a resume would need --accept-code"]
+
+
+def explain_settings(store: Store, overrides: Overrides) -> list[str]:
+    """What a resume with these settings would change, and whether anything is left to train, for people.
+
+    Raises:
+        ConfigError: what the resume itself would refuse of the settings.
+    """
+    record = RunRecord.open(store)
+    try:
+        ref = recorded_pipeline(record)
+        old, new = (load_recorded(record, ref, texts).config for texts in ((), overrides))
+    except UsageError:
+        return []  # said of its code
+    except DamageError as error:
+        if error.code != NOTHING_RECORDED:
+            raise
+        return []
+    changes = compare_for_resume(old, absolute_paths(new))
+    lines = [f"it would change {change}, and with it the curve" for change in changes.curve]
+    lines += [f"it would change {change}" for change in changes.free]
+    usable, steps = record.view().checkpoints(), new.train.steps
+    if usable and steps is not None and usable[0].step >= steps:
+        lines.append(f"nothing is left to train: the checkpoint is at step {usable[0].step} of {steps}")
+    return lines
 
 
 def _newest_start(record: RunRecord) -> int:

@@ -24,7 +24,8 @@ def start_lines(launch: Launch) -> list[str]:
     lines = [f"run {launch.name} at {launch.record.store.uri}", *launch.plan.lines(launch.config)]
     lines += ["settings that are not left to their defaults:", *chosen_settings(launch.config, launch.origins)]
     if launch.changes:
-        lines += [f"changed: {change}" for change in (*launch.changes.curve, *launch.changes.free)]
+        lines += [f"changed: {change}; the curve changes with it" for change in launch.changes.curve]
+        lines += [f"changed: {change}" for change in launch.changes.free]
         lines += [f"changed code, accepted: {file}" for file in launch.code_changes]
     name = run_reference(launch.name, launch.record.store.uri)
     return [*lines, f"watch it: pliant status {name} --watch", f"stop it after a checkpoint: pliant stop {name}"]
