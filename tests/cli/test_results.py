@@ -113,7 +113,8 @@ def test_what_a_command_writes_is_what_its_schema_says(command: str, folder: Pat
     "line",
     [
         ["status", "ended"], ["status", "other"], ["status", "--watch"], ["metrics", "ended", "--eval"],
-        ["metrics", "ended", "--audit"], ["resume", "ended", "--explain"], ["logs", "ended", "--follow"],
+        ["metrics", "ended", "--audit"], ["metrics", "ended", "--against", "ended"],
+        ["resume", "ended", "--explain"], ["logs", "ended", "--follow"],
         ["stop", "other", "--no-wait"],
     ],
     ids=" ".join,

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from pliant.cli.run_results import (
+    ComparedCurves,
     DamagedRun,
     EvaluationLine,
     Explained,
@@ -228,7 +229,7 @@ RESULTS: dict[str, Any] = {
     "status": Statuses | RunStatus | DamagedRun,
     "logs": LogLine,
     "stop": Stopped,
-    "metrics": Step | EvaluationLine | Sample,
+    "metrics": Step | EvaluationLine | Sample | ComparedCurves,
     "report": Reported,
     "verify": VerifiedRun,
     "sync": Synced,

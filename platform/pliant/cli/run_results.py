@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -107,6 +107,20 @@ class Step(BaseModel):
     data_s: float
     step_s: float
     time: float
+
+
+class ComparedCurves(Result):
+    """``metrics --against``: of the steps that both runs have, how many are the same, and where they first part."""
+
+    run: str
+    against: str
+    steps: int
+    same: int
+    first_difference: int | None
+    differences: dict[str, list[Any]]
+    only_one: int
+    only_other: int
+    digests: int
 
 
 class EvaluationLine(BaseModel):
