@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from pliant.cli.main import main
+from pliant.errors import EXIT_USAGE
 from pliant.observe.output import output_log
 from pliant.storage.attempts import StopReason
 from pliant.storage.record import RunRecord
@@ -213,3 +215,15 @@ def test_doctor_leaves_secrets_out(tmp_path: Path, run: Run, monkeypatch: pytest
         assert "http://me:***@server" in shown.stdout
         assert "eu-west-1" in shown.stdout
     assert json.loads(shown.stdout)["packages"]["torch"].startswith("2.")
+
+
+@pytest.mark.parametrize("command", ["status", "metrics", "logs", "stop", "verify", "gc", "report", "sync", "resume"])
+def test_every_command_names_the_closest_run(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Driven(tmp_path, "first").end("done")
+    monkeypatch.chdir(tmp_path)
+    assert main([command, "frist"]) == EXIT_USAGE
+    assert capsys.readouterr().err == (
+        f"error[run.unknown] {tmp_path}/runs/frist  there is no run frist\n  did you mean first?\n"
+    )

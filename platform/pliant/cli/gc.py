@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit, resolve_run, say
+from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit, open_run, say
 
 _GARBAGE = ("uncommitted", "superseded", "void", "marked")
 
@@ -20,13 +20,10 @@ def gc(
     """Remove uncommitted and superseded checkpoints of a run that nobody drives. Quarantined ones stay."""
     from pliant.errors import UsageError
     from pliant.storage.layout import parse_checkpoint
-    from pliant.storage.record import RunRecord
-    from pliant.storage.store import Store
     from pliant.units import format_bytes
 
-    target = resolve_run(run, overrides)
-    store = Store(target.uri, target.settings.store)
-    record = RunRecord.open(store)
+    record = open_run(run, overrides).record
+    store = record.store
     owner = record.owner()
     if owner is not None and record.wait_for_owner(owner, lambda left: None):
         raise UsageError(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit, resolve_run, say
+from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit, open_run, say
 
 
 def report(
@@ -20,11 +20,9 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Write a run's report: curves, time, events, settings, provenance. Works while it runs and when it is over."""
-    from pliant.api import Run
     from pliant.units import format_bytes
 
-    target = resolve_run(run, overrides)
-    written = Run.open(target.uri, target.settings.store).report(out)
+    written = open_run(run, overrides).report(out)
     if not as_json:
         say(f"{written['run']}: {written['state']}, step {written['last_step']:,}, {format_bytes(written['bytes'])}")
     emit(written, as_json=as_json, text=str(written["file"]))

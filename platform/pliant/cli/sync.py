@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pliant.cli.common import JsonOption, RunArgument, emit, resolve_run
+from pliant.cli.common import JsonOption, RunArgument, emit, open_run
 
 
 def sync(
@@ -21,16 +21,12 @@ def sync(
     import os
 
     from pliant.errors import PliantError, StorageError
-    from pliant.storage.record import RunRecord
-    from pliant.storage.store import Store
     from pliant.track.background import connect, deliver_all, reason
     from pliant.track.settings import masked, settle_uri
     from pliant.train.recorded import load_recorded, recorded_pipeline
 
     given = overrides or []
-    target = resolve_run(run, [text for text in given if not text.startswith("tracking.")])
-    store = Store(target.uri, target.settings.store)
-    record = RunRecord.open(store)
+    record = open_run(run, [text for text in given if not text.startswith("tracking.")]).record
     ref = recorded_pipeline(record)
     config, _ = load_recorded(record, ref, [text for text in given if text.startswith("tracking.")])
     storage = config.run.storage
@@ -48,6 +44,6 @@ def sync(
             location=uri,
         ) from error
     step = delivery.delivered_step()
-    result = {"run": store.uri, "tracking": uri, "id": delivery.run_id, "status": truth.status, "step": step}
+    result = {"run": record.store.uri, "tracking": uri, "id": delivery.run_id, "status": truth.status, "step": step}
     text = f"MLflow at {uri} has the run as {delivery.run_id}: {truth.status}, metrics up to step {step}"
     emit(result, as_json=as_json, text=text)

@@ -15,7 +15,7 @@ from pliant.cli.common import (
     emit,
     end_now,
     is_quiet,
-    resolve_run,
+    open_run,
     say,
 )
 from pliant.errors import EXIT_INTERRUPTED, UserCodeError
@@ -58,10 +58,7 @@ def resume(
     as_json: JsonOption = False,
 ) -> None:
     """Go on with a run from its newest verified checkpoint, with any number of workers up to its lanes."""
-    from pliant.storage.store import Store
-
-    target = resolve_run(run, [text for text in overrides or [] if text.startswith("run.")])
-    store = Store(target.uri, target.settings.store)
+    store = open_run(run, [text for text in overrides or [] if text.startswith("run.")]).store
     if explain:
         from pliant.storage.explain import explain_resume
         from pliant.train.recorded import explain_code, explain_settings

@@ -6,26 +6,24 @@ from dataclasses import asdict
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit, resolve_run
+from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit, open_run
 
 
 def verify(run: RunArgument, overrides: OverridesArgument = None, as_json: JsonOption = False) -> None:
     """Check all checkpoints of a run. Exit code 4 when one that counts is damaged; it changes nothing."""
     from pliant.checkpoint.verify import verify_checkpoints
     from pliant.errors import EXIT_INFRASTRUCTURE
-    from pliant.storage.record import RunRecord
-    from pliant.storage.store import Store
     from pliant.units import format_bytes
 
-    target = resolve_run(run, overrides)
-    record = RunRecord.open(Store(target.uri, target.settings.store))
+    record = open_run(run, overrides).record
     verdicts = {v.checkpoint: v for v in record.view().verdicts()}
     reports = list(verify_checkpoints(record.store, verdicts))
     lines = []
     for report in reports:
         verdict = verdicts[report.ref]
         lines.append(
-            f"{report.ref.name}: {report.status}, {format_bytes(report.bytes)} ({verdict.state}: {verdict.reason})"
+            f"{report.ref.name}: {report.status}, {format_bytes(report.bytes)} (by the record {verdict.state}:"
+            f" {verdict.reason})"
         )
         lines += [f"  {problem}" for problem in report.problems]
     bad = [
