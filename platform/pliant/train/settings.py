@@ -138,7 +138,7 @@ class ElasticSettings(Settings):
     min_workers: int = setting(1, on_resume="free", ge=1)
     """Fewest workers to run with."""
     max_workers: int = setting(2, on_resume="free", ge=1)
-    """Most workers to run with; at most the number of lanes."""
+    """Most workers to run with, at most the lanes. A number that is no faster than a smaller one gives way to it."""
     resources_per_worker: dict[str, float] = setting({"CPU": 1.0}, on_resume="free")
     """Ray resources of one worker."""
 
