@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pliant.checkpoint.verify import best_checkpoint
 from pliant.errors import UsageError
 from pliant.observe.output import output_log
+from pliant.storage.attempts import ended_state
 from pliant.storage.logs import last_entry, read_log
 from pliant.storage.owner import Owner
 from pliant.storage.record import RunRecord
@@ -167,7 +168,7 @@ class Run:
         return self.log(output_log(rank))
 
     def state(self) -> str:
-        """``running``, ``done``, ``stopped (REASON)``, ``died, resumable``, ``unknown`` or ``not started``."""
+        """``running``, ``done``, ``failed (…)``, ``stopped (REASON)``, ``died, resumable``, ``unknown``, ``not started``."""
         record = self.record
         owner = record.owner()
         drivers = [a.number for a in record.attempts() if a.claim.kind == "driver"] if owner is None else []
@@ -208,7 +209,7 @@ def _state(record: RunRecord, owner: Owner | None, stop: Mapping[str, Any] | Non
         return {"alive": "running", "dead": "died, resumable", "unknown": "unknown"}[liveness]
     if stop is None:
         return "not started"
-    return "done" if stop["reason"] == "done" else f"stopped ({stop['reason']})"
+    return ended_state(str(stop["reason"]))
 
 
 def runs_in(storage: str, settings: StorageSettings | None = None) -> list[Run]:

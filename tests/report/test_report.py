@@ -125,7 +125,7 @@ def test_a_run_that_crashed(run: WrittenRun) -> None:
     run.steps(30)
     run.end("user", "error[user.loss] lm.py:12  ValueError: <b>bad</b> & worse\nwith http://ada:secret@host/ in it")
     written, page = report(run)
-    assert written["state"] == "stopped (user)"
+    assert written["state"] == "failed (pipeline or settings)"
     assert "ValueError: <b>bad</b> & worse" in page.text
     assert "secret" not in page.source
 

@@ -25,6 +25,11 @@ StopReason = Literal["done", "user", "signal", "limit", "damage", "infrastructur
 """Why an attempt ended: all work done; the user's code failed; a signal or stop request; a budget; damage; the rest."""
 
 
+def ended_state(reason: str) -> str:
+    """How a run stands whose driver gave this reason, for people."""
+    return {"done": "done", "user": "failed (pipeline or settings)"}.get(reason, f"stopped ({reason})")
+
+
 class Attempt:
     """One start of a driver or a worker group. Thread-safe; pickles, for the group's workers.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from pliant.storage.attempts import ended_state
 from pliant.storage.record import RunRecord
 from pliant.track.tracker import Status
 
@@ -37,8 +38,7 @@ def truth_of(record: RunRecord) -> Truth:
     stop = record.stop_of(drivers[-1].number) if drivers else None
     if stop is not None:
         reason = str(stop["reason"])
-        state = "done" if reason == "done" else f"stopped ({reason})"
-        return Truth(_STATUS.get(reason, "FAILED"), state, True, round(float(stop["time"]) * 1000))
+        return Truth(_STATUS.get(reason, "FAILED"), ended_state(reason), True, round(float(stop["time"]) * 1000))
     now = round(time.time() * 1000)
     owner = record.owner()
     if owner is not None and owner.liveness(record.store.settings.heartbeat_fresh) == "dead":
