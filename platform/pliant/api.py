@@ -168,7 +168,8 @@ class Run:
         return self.log(output_log(rank))
 
     def state(self) -> str:
-        """``running``, ``done``, ``failed (…)``, ``stopped (REASON)``, ``died, resumable``, ``unknown``, ``not started``."""
+        """How it stands: ``running``, ``done``, ``failed (…)``, ``stopped (REASON)``, ``died, resumable``, ``unknown``
+        or ``not started``."""
         record = self.record
         owner = record.owner()
         drivers = [a.number for a in record.attempts() if a.claim.kind == "driver"] if owner is None else []
