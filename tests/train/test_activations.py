@@ -105,6 +105,12 @@ class Failing(Masked):
         raise RuntimeError("no\nsuch thing")
 
 
+class Misshapen(Masked):
+    def loss(self, model: nn.Module, batch: Batch) -> Loss:
+        torch.ones(2, 3) @ torch.ones(4, 5)
+        return super().loss(model, batch)
+
+
 class Unbuildable(Masked):
     def model(self) -> nn.Module:
         raise OSError("no weights here")
@@ -128,3 +134,9 @@ def test_what_cannot_be_measured_is_said(pipeline: Callable[[Any], Masked], says
     measured = measure(pipeline(ModelSettings()), table(8, 1), PROBE)
     assert measured.activations.unknown == says
     assert (measured.size is not None) == size
+
+
+def test_a_wrong_shape_is_said_without_the_insides_of_torch(caplog: pytest.LogCaptureFixture) -> None:
+    measured = measure(Misshapen(ModelSettings()), table(8, 1), PROBE)
+    assert "mat1 and mat2 shapes cannot be multiplied" in measured.activations.unknown
+    assert caplog.records == []

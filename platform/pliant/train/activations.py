@@ -6,8 +6,10 @@ real, values and memory are not. Where a pipeline looks at values, the same is d
 
 from __future__ import annotations
 
+import logging
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,7 +55,7 @@ def measure(pipeline: Pipeline[Any], rows: pa.Table, probe: Probe) -> Measured:
     Args:
         rows: some rows of the dataset, at least one; they are repeated where a micro-batch has more.
     """
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _without_traces():
         try:
             with FakeTensorMode(allow_non_fake_inputs=True):
                 size = model_size(model := pipeline.model(), pipeline.blocks(model))
@@ -82,6 +84,18 @@ def measure(pipeline: Pipeline[Any], rows: pa.Table, probe: Probe) -> Measured:
                 evaluation_bytes=found.evaluation_bytes * probe.evaluation_rows // _REAL_ROWS,
             ),
         )
+
+
+@contextmanager
+def _without_traces() -> Iterator[None]:
+    """An operator that fails on fake tensors is the pipeline's mistake and said as such; torch logs its insides."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def model_size(model: nn.Module, blocks: list[nn.Module]) -> ModelSize:
