@@ -7,7 +7,9 @@ shuffles over with the bench's settings; without one at all, the rows of a file 
 from __future__ import annotations
 
 import logging
+import os
 import shutil
+import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -43,6 +45,8 @@ def main() -> None:
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
+    sys.stdout.flush()
+    os._exit(0)  # threads of the last epoch, which was only begun, run into the closed Ray and abort the process
 
 
 def _epoch(parquet: Path, buffer: int | None, *, ordered: bool) -> dict[str, float]:
