@@ -197,7 +197,8 @@ def test_the_status_of_every_ending_and_of_the_resume_after_it(
     delivery(run, uri).deliver()
     ended = the_run(uri)
     assert ended.info.status == status
-    assert reason in ended.data.tags["pliant.state"]
+    said = {"done": "done", "user": "failed (pipeline or settings)"}.get(reason, f"stopped ({reason})")
+    assert ended.data.tags["pliant.state"] == said
     run.start()
     delivery(run, uri).deliver()
     assert (the_run(uri).info.status, the_run(uri).info.run_id) == ("RUNNING", ended.info.run_id)
