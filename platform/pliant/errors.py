@@ -13,6 +13,7 @@ All of them survive pickling, because they cross process borders inside Ray.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -140,3 +141,9 @@ def _callers() -> tuple[str, ...]:
     """Path prefixes of the code that calls user code, and that user code is called through."""
     specs = [find_spec(name) for name in ("torch", "ray")]
     return (*_OURS, *(f"{Path(spec.origin).parent}/" for spec in specs if spec is not None and spec.origin))
+
+
+def listed(lines: Sequence[str], most: int) -> str:
+    """Lines for the end of a message, each on its own, at most so many; how many more there are is said."""
+    more = [f"… and {len(lines) - most} more"] if len(lines) > most else []
+    return "".join(f"\n  {line}" for line in [*lines[:most], *more])

@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 from pliant.checkpoint.dcp import load_state
 from pliant.checkpoint.digest import clean_name, shard_bounds
 from pliant.checkpoint.reader import OpenCheckpoint
-from pliant.errors import ConfigError, DamageError
+from pliant.errors import ConfigError, DamageError, listed
 
 _SHOWN = 20
 _PREFIX = "model."
@@ -153,8 +153,6 @@ _DTYPES = {
 
 
 def _mismatch(problems: list[str], location: str) -> ConfigError:
-    listed = "".join(f"\n  {problem}" for problem in problems[:_SHOWN])
-    more = f"\n  … and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-    message = f"these parameters do not fit the model:{listed}{more}"
+    message = f"these parameters do not fit the model:{listed(problems, _SHOWN)}"
     hint = "change the model's settings, or leave keys out on both sides with patterns: init.skip=['head.*']"
     return ConfigError("init.mismatch", message, hint=hint, location=location)

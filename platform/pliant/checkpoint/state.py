@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 
 from pliant.checkpoint.dcp import ShardReader, load_state
 from pliant.checkpoint.digest import named_parameters
-from pliant.errors import ConfigError
+from pliant.errors import ConfigError, listed
 
 _STATE = "state."
 _GROUPS = "param_groups."
@@ -124,9 +124,7 @@ def _shape(size: tuple[int, ...], dtype: torch.dtype) -> str:
 
 
 def _mismatch(problems: list[str], location: str) -> ConfigError:
-    listed = "".join(f"\n  {p}" for p in problems[:_SHOWN])
-    more = f"\n  … and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-    message = f"the checkpoint does not fit this model and optimizer:{listed}{more}"
+    message = f"the checkpoint does not fit this model and optimizer:{listed(problems, _SHOWN)}"
     hint = "resume with the model and optimizer settings that the checkpoint was made with, or start a new run"
     return ConfigError("checkpoint.mismatch", message, hint=hint, location=location)
 

@@ -27,7 +27,7 @@ from pliant.data.footer import BadShard, read_footer
 from pliant.data.listing import MANIFEST_NAME, Listed, list_shards, partition_of
 from pliant.data.patience import patiently
 from pliant.data.schemas import Columns, canonical_columns, drift, fingerprint, partition_type
-from pliant.errors import ConfigError, DamageError, StorageError
+from pliant.errors import ConfigError, DamageError, StorageError, listed
 from pliant.units import format_bytes
 
 MANIFEST_VERSION: Literal[1] = 1
@@ -316,12 +316,10 @@ def refuse(uri: str, problems: Problems, *, recorded: bool = False) -> None:
     if problems:
         changed = f"restore them from their source; if they were changed on purpose, delete {MANIFEST_NAME}"
         # Reasons come from libraries, too; each stays on its line.
-        lines = [f"  {path}: {' '.join(problems[path].split())}" for path in sorted(problems, key=str.encode)]
-        if len(lines) > _MOST_SHOWN:
-            lines[_MOST_SHOWN:] = [f"  … and {len(lines) - _MOST_SHOWN} more; is this the right directory?"]
+        lines = [f"{path}: {' '.join(problems[path].split())}" for path in sorted(problems, key=str.encode)]
         raise DamageError(
             "data.bad-files",
-            "\n".join([f"{len(problems)} file{'s' * (len(problems) > 1)} cannot be used:", *lines]),
+            f"{len(problems)} file{'s' * (len(problems) > 1)} cannot be used:{listed(lines, _MOST_SHOWN)}",
             hint=changed if recorded else "restore these files from their source, or take them away",
             location=uri,
         )

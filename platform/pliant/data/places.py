@@ -25,9 +25,8 @@ class RowPlaces:
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         self._before = np.cumsum(manifest.group_rows) - manifest.group_rows  # rows of the dataset before a row group
-        self._first_of_file: dict[int, int] = {}
-        for group, file in enumerate(manifest.group_file):
-            self._first_of_file.setdefault(int(file), int(self._before[group]))
+        files, first_groups = np.unique(manifest.group_file, return_index=True)
+        self._first_of_file = dict(zip(files.tolist(), self._before[first_groups].tolist(), strict=True))
 
     def of(self, row_group: int, row: int) -> RowPlace:
         """Where a row of a (non-empty) row group is."""

@@ -31,6 +31,7 @@ from pliant.errors import (
     PliantError,
     UnschedulableError,
     UsageError,
+    listed,
 )
 from pliant.observe.board import Board, NullReporter
 from pliant.observe.console import Console
@@ -390,10 +391,9 @@ def _same_data(store: Store, record: RunRecord, datasets: Datasets) -> None:
     for split, (digest, found) in pairs.items():
         if digest != found.digest:
             recorded = Manifest.from_bytes(store.get(DATA_MANIFESTS[split]))
-            differences = "".join(f"\n  {line}" for line in recorded.diff(found)[:20])
             raise ConfigError(
                 "data.changed",
-                f"the {split} set is not the one that the run was started with:{differences}",
+                f"the {split} set is not the one that the run was started with:{listed(recorded.diff(found), 20)}",
                 hint="put the dataset back, point data.path to a copy of it, or start a new run",
                 location=found.root,
             )

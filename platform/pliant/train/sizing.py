@@ -45,6 +45,7 @@ class Sizing:
         self._columns = config.data.columns or pipeline.columns
         self._validation_micro_batch = config.eval.micro_batch or config.train.micro_batch
         self._measured = self._measure(pipeline)
+        self._at: dict[int, RankMemory | None] = {}
 
     @property
     def unknown(self) -> str:
@@ -58,7 +59,9 @@ class Sizing:
 
     def at(self, workers: int) -> RankMemory | None:
         """The fullest rank of ``workers``, or None where the model could not be built."""
-        return self._sum(self._measured, self.work(workers))
+        if workers not in self._at:  # the stream's bound may have to read a row group
+            self._at[workers] = self._sum(self._measured, self.work(workers))
+        return self._at[workers]
 
     def work(self, workers: int) -> Work:
         """What the settings come to at a worker count."""

@@ -145,8 +145,9 @@ def _assemble(
         blocks = pipeline.blocks(model)
     if config.train.reduction == "exact":
         rows = first_rows(train_set, config, columns)
-        places = [RowPlaces(train_set).of(0, row) for row in range(rows.num_rows)]
-        check_pipeline(pipeline, model, rows, about=f"\n  {describe_rows(places)}")
+        places = RowPlaces(train_set)
+        about = describe_rows([places.of(0, row) for row in range(rows.num_rows)])
+        check_pipeline(pipeline, model, rows, about=f"\n  {about}")
     model = shard_model(
         model,
         blocks,
