@@ -7,13 +7,13 @@ from functools import cache
 from pydantic import create_model
 
 from pliant.checkpoint.settings import CheckpointSettings
+from pliant.cluster.settings import ClusterSettings
 from pliant.config.base import Settings, setting
 from pliant.data.settings import DataSettings
+from pliant.elastic.settings import ElasticSettings
 from pliant.storage.settings import RunSettings
 from pliant.track.settings import TrackingSettings
 from pliant.train.settings import (
-    ClusterSettings,
-    ElasticSettings,
     EvalSettings,
     InitSettings,
     ModelGuards,

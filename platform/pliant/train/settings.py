@@ -1,4 +1,4 @@
-"""Settings of the step: batch, precision, optimizer, schedule, evaluation, workers."""
+"""Settings of the step: batch, precision, optimizer, schedule, evaluation."""
 
 from __future__ import annotations
 
@@ -130,26 +130,3 @@ class EvalSettings(Settings):
     """Rows per forward in evaluation; default ``train.micro_batch``."""
     at_end: bool = setting(True, on_resume="free")
     """Evaluate after the last step."""
-
-
-class ElasticSettings(Settings):
-    """How many workers a run may have and what each of them needs."""
-
-    min_workers: int = setting(1, on_resume="free", ge=1)
-    """Fewest workers to run with."""
-    max_workers: int = setting(2, on_resume="free", ge=1)
-    """Most workers to run with, at most the lanes. A number that is no faster than a smaller one gives way to it."""
-    resources_per_worker: dict[str, float] = setting({"CPU": 1.0}, on_resume="free")
-    """Ray resources of one worker."""
-
-    @rule("min_workers", "max_workers")
-    def _range(self) -> None:
-        if self.min_workers > self.max_workers:
-            raise ValueError(f"min_workers {self.min_workers} is above max_workers {self.max_workers}")
-
-
-class ClusterSettings(Settings):
-    """The Ray cluster to run on."""
-
-    address: str = setting("local", on_resume="free")
-    """``local`` starts an embedded Ray; else an address that Ray accepts."""

@@ -1,0 +1,15 @@
+"""Settings of the Ray cluster that a run starts or joins."""
+
+from __future__ import annotations
+
+from pliant.config.base import Settings, setting, where
+
+
+class ClusterSettings(Settings):
+    """The Ray cluster to run on."""
+
+    address: str = setting("local", on_resume="free")
+    """``local`` starts an embedded Ray; else an address that Ray accepts."""
+    nodes: int = setting(1, on_resume="free", ge=1, only_with=where("cluster.address", "local"))
+    """Nodes of the embedded Ray on this machine, each with the resources of one worker if there are several: to try
+    out what happens when machines come and go."""
