@@ -16,12 +16,12 @@ from pliant.data.plan import (
     Share,
     batch_shares,
     default_lanes,
-    lane_steps,
     owned_lanes,
     position_after,
     steps_in,
     window_schedule,
 )
+from pliant.elastic.policy import lane_steps
 from pliant.errors import ConfigError, DamageError
 
 tails = st.sampled_from(["carry", "pad", "drop"])

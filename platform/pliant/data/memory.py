@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from pliant.data.manifest import Manifest
 from pliant.data.order import Piece, Window
-from pliant.data.plan import lane_steps
 from pliant.data.reading import ReadSpec, locate, read_spec, read_window
 from pliant.data.settings import DataSettings
+from pliant.elastic.policy import lane_steps
 
 _INDEX_BYTES = 32
 """Per row while a window is put in order: random words and indices."""

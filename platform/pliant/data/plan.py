@@ -157,11 +157,6 @@ def owned_lanes(rank: int, world_size: int, lanes: int) -> range:
     return range(rank, lanes, world_size)
 
 
-def lane_steps(lanes: int, world_size: int) -> int:
-    """Lanes of the busiest rank, ⌈L/W⌉: what a step's time is proportional to."""
-    return -(-lanes // world_size)
-
-
 def default_lanes(global_batch: int, max_workers: int) -> int:
     """The smallest divisor of G that is at least ``max_workers``.
 

@@ -19,6 +19,7 @@ from pliant.config.overrides import Overrides
 from pliant.config.resume import ResumeChanges, compare_for_resume
 from pliant.configure import absolute_paths, load_config
 from pliant.data.manifest import Manifest
+from pliant.elastic.policy import best_size
 from pliant.errors import (
     EXIT_DONE,
     EXIT_INFRASTRUCTURE,
@@ -48,7 +49,7 @@ from pliant.track.provenance import record_provenance
 from pliant.track.settings import settle_uri
 from pliant.track.system import SystemLog
 from pliant.train.initial import Initial, settle_initial
-from pliant.train.plan import DATA_MANIFESTS, Datasets, RunPlan, choose_workers, find_datasets, make_plan
+from pliant.train.plan import DATA_MANIFESTS, Datasets, RunPlan, find_datasets, make_plan
 from pliant.train.recorded import (
     Code,
     CodeChange,
@@ -285,9 +286,7 @@ def _drive_ray(launch: Launch, attempt: Attempt, console: Console, system: Syste
     with noise, cluster(config, workers=workers):
         stopping.arm()
         fitting = available_workers(config)
-        workers = choose_workers(
-            launch.plan.lanes, config.elastic.min_workers, config.elastic.max_workers, fitting=fitting
-        )
+        workers = best_size(launch.plan.lanes, config.elastic.min_workers, config.elastic.max_workers, fitting=fitting)
         refusal = _too_little(launch, workers) if workers else too_small(config, fitting)
         if refusal is not None:
             console.close()
@@ -365,7 +364,7 @@ def _plan(config: RunConfig, ref: PipelineRef, datasets: Datasets, *, in_process
     pipeline = ref.load()
     columns = config.data.columns or pipeline.columns
     allowed = (1, 1) if in_process else (config.elastic.min_workers, config.elastic.max_workers)
-    workers = choose_workers(config.data.lanes or 1, *allowed)
+    workers = best_size(config.data.lanes or 1, *allowed)
     plan = make_plan(config, datasets, tuple(columns) if columns else None, workers=workers)
     sizing = Sizing(config, pipeline, datasets)
     sizing.refuse_what_does_not_fit((allowed[0], workers), local_rooms(config, in_process=in_process))

@@ -9,10 +9,11 @@ from typing import Any
 from pliant.config.overrides import Overrides
 from pliant.configure import absolute_paths, load_config
 from pliant.data.inspect import inspect_dataset
+from pliant.elastic.policy import best_size, useful_workers
 from pliant.registry import find_pipeline
 from pliant.train.capacity import Room, Rooms
 from pliant.train.memory import RankMemory
-from pliant.train.plan import RunPlan, choose_workers, find_datasets, make_plan, useful_workers
+from pliant.train.plan import RunPlan, find_datasets, make_plan
 from pliant.train.sizing import Sizing, local_rooms
 
 
@@ -111,7 +112,7 @@ def forecast(pipeline: str, overrides: Overrides = ()) -> Forecast:
     loaded, datasets, lanes = ref.load(), find_datasets(config), config.data.lanes or 1
     columns = config.data.columns or loaded.columns
     elastic = config.elastic
-    start = choose_workers(lanes, elastic.min_workers, elastic.max_workers)
+    start = best_size(lanes, elastic.min_workers, elastic.max_workers)
     plan = make_plan(config, datasets, tuple(columns) if columns else None, workers=start)
     sizing, room = Sizing(config, loaded, datasets), local_rooms(config, in_process=False)
     (shape,) = inspect_dataset(

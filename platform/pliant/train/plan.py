@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pliant.data.manifest import Manifest, load_or_build_manifest
 from pliant.data.memory import memory_bound
-from pliant.data.plan import check_batch, lane_steps, steps_in
+from pliant.data.plan import check_batch, steps_in
+from pliant.elastic.policy import lane_steps, useful_workers
 from pliant.errors import ConfigError
 from pliant.settings import RunConfig
 from pliant.train.memory import RankMemory
@@ -98,21 +98,6 @@ class RunPlan:
                 " fewer lanes would fill it"
             )
         return lines
-
-
-def useful_workers(lanes: int, minimum: int, maximum: int) -> list[int]:
-    """Worker counts from which every further worker makes a step shorter: no W as fast as a smaller one."""
-    counts: list[int] = []
-    for workers in range(minimum, min(maximum, lanes) + 1):
-        if not counts or lane_steps(lanes, workers) < lane_steps(lanes, counts[-1]):
-            counts.append(workers)
-    return counts
-
-
-def choose_workers(lanes: int, minimum: int, maximum: int, *, fitting: int | None = None) -> int:
-    """The largest useful worker count, or the largest of those that fit; 0 when none fits."""
-    fits: Iterable[int] = useful_workers(lanes, minimum, maximum)
-    return max((w for w in fits if fitting is None or w <= fitting), default=0)
 
 
 def make_plan(config: RunConfig, datasets: Datasets, columns: tuple[str, ...] | None, *, workers: int) -> RunPlan:

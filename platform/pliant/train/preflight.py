@@ -19,6 +19,7 @@ from typing import Any, Literal
 from pliant.checkpoint.verify import verify_checkpoints
 from pliant.config.dump import config_to_dict
 from pliant.configure import absolute_paths
+from pliant.elastic.policy import best_size
 from pliant.errors import DamageError, PliantError, StorageError
 from pliant.observe.board import Board
 from pliant.registry import PipelineRef
@@ -29,7 +30,7 @@ from pliant.storage.store import Store
 from pliant.track.settings import masked, settle_uri
 from pliant.track.tracker import Card
 from pliant.train.parallel import single_process_group
-from pliant.train.plan import DATA_MANIFESTS, Datasets, choose_workers, find_datasets, make_plan
+from pliant.train.plan import DATA_MANIFESTS, Datasets, find_datasets, make_plan
 from pliant.train.recorded import Code, pipeline_identity, record_start
 from pliant.train.sizing import Sizing, local_rooms
 from pliant.train.work import WorkSpec, work
@@ -123,7 +124,7 @@ class Preflight:
         """Whether the plan holds and each worker's memory is there. CPUs are shared where there are too few."""
         config, pipeline, datasets = self._config, self._ref.load(), self._found
         elastic = config.elastic
-        workers = choose_workers(config.data.lanes or 1, elastic.min_workers, elastic.max_workers)
+        workers = best_size(config.data.lanes or 1, elastic.min_workers, elastic.max_workers)
         columns = config.data.columns or pipeline.columns
         make_plan(config, datasets, tuple(columns) if columns else None, workers=workers)
         if config.cluster.address != "local":

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 
 from pliant.data.memory import memory_bound
-from pliant.data.plan import lane_steps
+from pliant.elastic.policy import lane_steps, useful_workers
 from pliant.errors import UnschedulableError
 from pliant.settings import RunConfig
 from pliant.train.activations import Measured, Probe, measure
 from pliant.train.capacity import Room, Rooms, machine_room, rooms
 from pliant.train.memory import Moment, RankMemory, Work, rank_memory
-from pliant.train.plan import Datasets, useful_workers
+from pliant.train.plan import Datasets
 from pliant.train.precision import resolve_precision
 from pliant.train.protocols import Pipeline
 from pliant.train.work import first_rows
