@@ -16,6 +16,7 @@ from pliant.registry import find_pipeline
 from pliant.track.mlflow import MlflowTracker
 from pliant.track.model import _code, _signature
 from pliant.track.tracker import Card, TrainedModel
+from tests.command import python
 
 
 class Scores(nn.Module):
@@ -26,6 +27,11 @@ class Scores(nn.Module):
 class Named(nn.Module):
     def forward(self, *, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         return left + right
+
+
+class Whole(nn.Module):
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return batch["a"]
 
 
 class Calls:
@@ -41,6 +47,8 @@ class Calls:
             model(left=batch["a"], right=batch["b"])
         elif self._call == "mixed":
             model(batch["a"], scale=batch["b"][:, 0])
+        elif self._call == "whole":
+            model(batch)
 
 
 BATCH = {"a": torch.ones(3, 2), "b": torch.ones(3, 2, dtype=torch.float64)}
@@ -57,10 +65,75 @@ def test_a_model_of_named_tensors_has_arrays_by_name() -> None:
     assert outputs.shape == (3, 2)
 
 
-@pytest.mark.parametrize("call", ["mixed", "none"])
-def test_where_it_cannot_be_told_the_batch_stands_for_the_inputs(call: str) -> None:
-    inputs, _ = _signature(Calls(call), Scores(), BATCH)
+def test_arguments_have_the_names_that_forward_gives_them_however_they_are_passed() -> None:
+    inputs, outputs = _signature(Calls("mixed"), Scores(), BATCH | {"label": torch.ones(3)})
+    assert {name: array.shape for name, array in inputs.items()} == {"x": (3, 2), "scale": (3,)}
+    assert outputs.shape == (3,)
+
+
+def test_a_model_of_a_batch_has_its_tensors() -> None:
+    inputs, _ = _signature(Calls("whole"), Whole(), BATCH)
     assert set(inputs) == {"a", "b"}
+
+
+def test_a_model_that_the_loss_does_not_call_has_no_signature() -> None:
+    assert _signature(Calls("none"), Scores(), BATCH) == (None, None)
+
+
+TWO_INPUTS = """
+import torch
+from pliant.train.protocols import Loss, Pipeline
+from torch import nn
+
+class Two(nn.Module):
+    def forward(self, numbers, slots):
+        return numbers.sum(1) + slots[:, 0]
+
+class pipeline(Pipeline):
+    def model(self):
+        return Two()
+
+    def loss(self, model, batch):
+        total = (model(batch["n"], slots=batch["s"]) - batch["label"]).sum()
+        return Loss(total, torch.tensor(float(len(batch["n"]))))
+"""
+LOAD = """
+import sys, mlflow, numpy
+mlflow.set_tracking_uri(sys.argv[1])
+uri = f"runs:/{sys.argv[2]}/model"
+spec = mlflow.models.get_model_info(uri).signature.inputs
+batch = {s.name: numpy.ones([2, *s.shape[1:]], s.type) for s in spec}
+import torch
+print(mlflow.pytorch.load_model(uri)(**{name: torch.from_numpy(a) for name, a in batch.items()}).tolist())
+try:
+    mlflow.pyfunc.load_model(uri).predict(batch)
+except Exception as error:
+    print(error)
+"""
+
+
+def test_in_a_process_of_its_own_a_model_of_two_inputs_takes_what_its_signature_says(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "twoinputs.py").write_text(TWO_INPUTS)
+    (tmp_path / "code").mkdir()
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    ref = find_pipeline(str(tmp_path / "twoinputs.py"))
+    try:
+        pipeline = ref.load()(ref.model_settings()())
+        module = pipeline.model()
+        batch = {"n": torch.ones(3, 4), "s": torch.ones(3, 2, dtype=torch.int64), "label": torch.ones(3)}
+        inputs, outputs = _signature(pipeline, module, batch)
+        tracker = MlflowTracker(uri, str(tmp_path))
+        tracker.attach(run_id := tracker.create(Card("identity", "run", "experiment", 0)))
+        tracker.add_model(TrainedModel(module, inputs, outputs, _code(ref, tmp_path / "code"), 7, {}))
+    finally:
+        sys.modules.pop("twoinputs", None)
+    done = python("-c", LOAD, uri, run_id, cwd=Path("/"))
+    assert done.returncode == 0, done.stderr
+    loaded, refusal = done.stdout.splitlines()
+    assert loaded == "[5.0, 5.0]"
+    assert "does not support List or Dict" in refusal, "docs/mlflow.md says so"
 
 
 def test_the_code_beside_a_model_is_what_the_pipeline_imports_from_its_folder(
@@ -121,3 +194,5 @@ def test_a_model_whose_upload_was_cut_off_gives_way_to_the_next_and_a_later_one_
     assert loaded(torch.ones(1, 2)).item() == 6.0
     signature = mlflow.models.get_model_info(f"runs:/{run_id}/model").signature
     assert signature.inputs.to_dict()[0]["tensor-spec"] == {"dtype": "float32", "shape": (-1, 2)}
+    served = mlflow.pyfunc.load_model(f"runs:/{run_id}/model").predict(np.ones((1, 2), np.float32))
+    assert served.tolist() == [[6.0]]

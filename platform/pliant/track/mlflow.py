@@ -198,7 +198,7 @@ class MlflowTracker:
                     model_id=logged.model_id,
                 ),
                 code_paths=[str(path) for path in model.code] or None,
-                signature=infer_signature(model.inputs, model.outputs),
+                signature=None if model.inputs is None else infer_signature(model.inputs, model.outputs),
                 pip_requirements=_requirements(),
                 metadata=dict(model.metadata),
                 serialization_format="pickle",  # tracing would refuse many models that train perfectly well

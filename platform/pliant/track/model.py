@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -86,7 +87,8 @@ def _intact(record: RunRecord, checkpoint: CheckpointRef) -> CheckpointManifest:
 def _signature(pipeline: Any, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Any, Any]:
     """What the model's forward takes and gives, seen while the pipeline computes the loss of one collated batch.
 
-    Arrays where forward takes one tensor, else arrays by name; the batch itself where that cannot be told.
+    An array where forward takes one tensor, else arrays by the names of its arguments; None where the loss does not
+    call the model itself, or no tensors are taken or given.
     """
     seen: list[tuple[tuple[Any, ...], dict[str, Any], Any]] = []
     hook = model.register_forward_hook(
@@ -97,18 +99,31 @@ def _signature(pipeline: Any, model: nn.Module, batch: Mapping[str, Tensor]) -> 
             pipeline.loss(model, batch)
     finally:
         hook.remove()
-    args, kwargs, output = seen[0] if seen else ((), {}, None)
-    given = args[0] if len(args) == 1 and not kwargs else kwargs if not args else None
-    inputs = _arrays(given)
-    return (_arrays(batch) if inputs is None else inputs), _arrays(output)
+    if not seen:
+        return None, None
+    args, kwargs, output = seen[0]
+    given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    inputs = {name: array for name, value in given.items() if (array := _arrays(value)) is not None}
+    return (next(iter(inputs.values())) if len(inputs) == 1 else _flat(inputs) or None), _arrays(output)
 
 
 def _arrays(value: Any) -> Any:
+    """A tensor as an array; several, by name or place, as arrays by name; None for anything else."""
     if isinstance(value, Tensor):
         return value.detach().float().numpy() if value.dtype == torch.bfloat16 else value.detach().numpy()
+    if isinstance(value, (tuple, list)):
+        value = dict(enumerate(value))
     if isinstance(value, Mapping) and value and all(isinstance(v, Tensor) for v in value.values()):
         return {str(name): _arrays(tensor) for name, tensor in value.items()}
     return None
+
+
+def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments that hold several tensors as one entry a tensor: ``xs.0``."""
+    flat: dict[str, Any] = {}
+    for name, value in inputs.items():
+        flat |= {f"{name}.{key}": array for key, array in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def _code(ref: PipelineRef, folder: Path) -> list[Path]:

@@ -64,7 +64,7 @@ class TrainedModel:
 
     Attributes:
         module: torch.nn.Module on the CPU, in evaluation mode.
-        inputs: NumPy array, or arrays by name, that its forward takes.
+        inputs: NumPy array, or arrays by the names of its forward's arguments; None where it is not known.
         outputs: what forward made of them; None where it is no array.
         code: folders and files to put beside it, as they are imported.
         metadata: checkpoint and digests it comes from.
