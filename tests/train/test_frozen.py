@@ -10,6 +10,7 @@ import pytest
 from pliant.config.schema import leaves
 from pliant.errors import EXIT_USAGE, ConfigError, UsageError
 from pliant.settings import run_config_for
+from pliant.storage.layout import CheckpointRef
 from pliant.train import driver
 from tests.train.pipelines.masked_settings import ModelSettings
 from tests.train.runs import Run
@@ -40,17 +41,19 @@ FROZEN = [leaf.dotted for leaf in leaves(run_config_for(ModelSettings)) if leaf.
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory, dataset: str) -> Run:
-    """A run whose settings are recorded; no worker has to have run."""
-    run = Run.begin(str(tmp_path_factory.mktemp("frozen")), dataset)
-    run.record_start()
-    return run
+    """A run whose settings are recorded, with a checkpoint by name; no worker has to have run."""
+    return begun(Run.begin(str(tmp_path_factory.mktemp("frozen")), dataset))
 
 
 @pytest.fixture(scope="module")
 def started_with_sgd(tmp_path_factory: pytest.TempPathFactory, dataset: str) -> Run:
     settings = ["optim.kind=sgd", "optim.momentum=0.9"]
-    run = Run.begin(str(tmp_path_factory.mktemp("frozen")), dataset, *settings)
-    run.record_start()
+    return begun(Run.begin(str(tmp_path_factory.mktemp("frozen")), dataset, *settings))
+
+
+def begun(run: Run) -> Run:
+    _, attempt = run.record_start()
+    run.store.put_if_absent(CheckpointRef(1, attempt.number).manifest, b"{}")
     return run
 
 
@@ -70,6 +73,21 @@ def test_a_frozen_setting_is_refused(started: Run, started_with_sgd: Run, key: s
     assert caught.value.code == "resume.frozen"
     assert caught.value.exit_code == EXIT_USAGE
     assert key in str(caught.value)
+
+
+def test_before_the_first_checkpoint_what_training_depends_on_may_change_and_what_the_run_is_may_not(
+    tmp_path: Path, dataset: str
+) -> None:
+    run = Run.begin(str(tmp_path), dataset)
+    run.record_start()
+    may = ["model.width", "model.dropout", "train.reduction", "train.precision", "optim.kind", "schedule.unit"]
+    changes = resume(run, *(f"{key}={OTHER[key]}" for key in may)).changes
+    assert sorted(change.key for change in changes.curve) == sorted(may)
+    assert changes.frozen == ()
+    for key in (key for key in FROZEN if not key.startswith(("model.", "train.", "schedule.", "optim."))):
+        with pytest.raises(ConfigError) as caught:
+            resume(run, f"{key}={OTHER[key]}")
+        assert caught.value.code == "resume.frozen"
 
 
 def test_more_workers_than_lanes_are_refused(started: Run) -> None:

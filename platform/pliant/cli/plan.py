@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 def plan(pipeline: PipelineArgument, overrides: OverridesArgument = None, as_json: JsonOption = False) -> None:
     """Show memory by part and step time at each worker count, steps and shuffle quality. Starts nothing.
 
-    Exit 3 where a worker would not fit, with what helps.
+    Exit 3 where a worker would not fit, with what helps; 1 where the pipeline's own code fails on its first rows.
     """
-    from pliant.train.forecast import forecast, refuse_what_does_not_fit
+    from pliant.train.forecast import forecast, refuse_what_does_not_fit, try_its_code
 
     found = forecast(pipeline, overrides or ())
     emit(found.to_dict(), as_json=as_json, text=_text(found))
     refuse_what_does_not_fit(found)
+    try_its_code(found)
 
 
 def _text(found: Forecast) -> str:

@@ -55,18 +55,23 @@ class ResumeChanges:
     free: tuple[Change, ...]
 
 
-def frozen_rule(old: M, *reads: str, settle: Callable[[M], M]) -> Callable[[M], Iterator[Problem]]:
+_OF_TRAINING = frozenset({"model", "train", "optim", "schedule"})
+"""Sections that matter from the first checkpoint on. The others decide what the run is: they stand in its identity."""
+
+
+def frozen_rule(old: M, *reads: str, settle: Callable[[M], M], begun: bool = True) -> Callable[[M], Iterator[Problem]]:
     """The rule that a resume changes no frozen setting; it says both values and the reason.
 
     Args:
         old: the run's own configuration.
         reads: what ``settle`` reads.
         settle: what is done with a configuration before it is recorded.
+        begun: as in ``compare_for_resume``.
     """
 
     @rule(*reads)
     def frozen(new: M) -> Iterator[Problem]:
-        for change in compare_for_resume(old, settle(new)).frozen:
+        for change in compare_for_resume(old, settle(new), begun=begun).frozen:
             message = (
                 f"{change.key} is frozen for the life of a run: it was {show(change.old)}, found {show(change.new)}"
             )
@@ -75,18 +80,23 @@ def frozen_rule(old: M, *reads: str, settle: Callable[[M], M]) -> Callable[[M], 
     return frozen
 
 
-def compare_for_resume(old: BaseModel, new: BaseModel) -> ResumeChanges:
+def compare_for_resume(old: BaseModel, new: BaseModel, *, begun: bool = True) -> ResumeChanges:
     """Compares two configurations setting by setting.
 
     Args:
         old: the run's own.
         new: the one to go on with. Its declarations count; the old one's for settings that it no longer has.
+        begun: whether there is a checkpoint to go on with. Where there is none training starts over, and what is
+            frozen for the sake of its state may be changed like anything else that changes the curve.
     """
     known: dict[Keys, Leaf] = {leaf.keys: leaf for side in (old, new) for leaf in leaves(type(side))}
     changes: dict[str, list[Change]] = {"frozen": [], "curve": [], "free": []}
     for keys, leaf in known.items():
         before, after = value_of(old, keys), value_of(new, keys)
         if before != after:
-            why = _REASONS.get(keys[0], "the run was started with it") if leaf.on_resume == "frozen" else ""
-            changes[leaf.on_resume].append(Change(leaf.dotted, before, after, why))
+            kind = leaf.on_resume
+            if kind == "frozen" and not begun and keys[0] in _OF_TRAINING:
+                kind = "curve"
+            why = _REASONS.get(keys[0], "the run was started with it") if kind == "frozen" else ""
+            changes[kind].append(Change(leaf.dotted, before, after, why))
     return ResumeChanges(tuple(changes["frozen"]), tuple(changes["curve"]), tuple(changes["free"]))

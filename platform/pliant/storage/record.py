@@ -41,7 +41,10 @@ class RunRecord:
         """
         full = {"run_id": uuid.uuid4().hex, "created": time.time(), **identity, "version": VERSION}
         if not store.put_if_absent(RUN, encode(full)):
-            hint = "resume it, or give the new run another name"
+            hint = (
+                "go on with it: pliant resume, with settings if need be (where it has no checkpoint it starts over, and"
+                " takes other model, train, optim and schedule settings too); or give the new run another name"
+            )
             raise UsageError("record.exists", "there is a run of this name already", hint=hint, location=store.uri)
         return cls(store, full)
 

@@ -54,6 +54,7 @@ from pliant.train.recorded import (
     Code,
     CodeChange,
     check_code,
+    has_begun,
     load_recorded,
     pipeline_identity,
     record_start,
@@ -200,7 +201,7 @@ def resumed_run(
     old, _ = load_recorded(record, ref)
     config, origins = load_recorded(record, ref, overrides)
     config = _absolute(config, origins)
-    changes = compare_for_resume(old, config)
+    changes = compare_for_resume(old, config, begun=has_begun(record))
     datasets = find_datasets(config)
     _same_data(store, record, datasets)
     return Launch(
@@ -360,6 +361,7 @@ def _quietly(call: Callable[[], Any]) -> None:
 
 def _plan(config: RunConfig, ref: PipelineRef, datasets: Datasets, *, in_process: bool) -> RunPlan:
     from pliant.train.sizing import Sizing, local_rooms
+    from pliant.train.trial import try_pipeline
 
     pipeline = ref.load()
     columns = config.data.columns or pipeline.columns
@@ -368,12 +370,12 @@ def _plan(config: RunConfig, ref: PipelineRef, datasets: Datasets, *, in_process
     plan = make_plan(config, datasets, tuple(columns) if columns else None, workers=workers)
     sizing = Sizing(config, pipeline, datasets)
     sizing.refuse_what_does_not_fit((allowed[0], workers), local_rooms(config, in_process=in_process))
+    try_pipeline(ref, config, datasets, sizing, in_process=in_process)
     return replace(plan, memory=sizing.at(workers))
 
 
 def _absolute(config: RunConfig, origins: dict[str, str]) -> RunConfig:
     """Paths as every worker and every later resume can use them, whatever its working directory and environment."""
-
     config, tracking = absolute_paths(config), config.tracking
     if tracking.kind != "none":
         uri, origin = settle_uri(tracking, config.run.storage, os.environ)

@@ -10,11 +10,13 @@ from pliant.config.overrides import Overrides
 from pliant.configure import absolute_paths, load_config
 from pliant.data.inspect import inspect_dataset
 from pliant.elastic.policy import best_size, useful_workers
-from pliant.registry import find_pipeline
+from pliant.registry import PipelineRef, find_pipeline
+from pliant.settings import RunConfig
 from pliant.train.capacity import Room, Rooms
 from pliant.train.memory import RankMemory
-from pliant.train.plan import RunPlan, find_datasets, make_plan
+from pliant.train.plan import Datasets, RunPlan, find_datasets, make_plan
 from pliant.train.sizing import Sizing, local_rooms
+from pliant.train.trial import try_pipeline
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Forecast:
         variance_ratio: how uneven batches are at most; see ``pliant.data.inspect``.
         at: the fewest workers and every count from which a step gets shorter.
         notes: what is assumed or not known.
-        sizing, room: to ask for more.
+        sizing, room, ref, config, datasets: to ask for more.
     """
 
     pipeline: str
@@ -82,6 +84,9 @@ class Forecast:
     notes: tuple[str, ...]
     sizing: Sizing
     room: Callable[[int], Rooms]
+    ref: PipelineRef
+    config: RunConfig
+    datasets: Datasets
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -136,9 +141,17 @@ def forecast(pipeline: str, overrides: Overrides = ()) -> Forecast:
         notes=notes,
         sizing=sizing,
         room=room,
+        ref=ref,
+        config=config,
+        datasets=datasets,
     )
 
 
 def refuse_what_does_not_fit(found: Forecast) -> None:
     """As a run with these settings would be refused. Raises UnschedulableError."""
     found.sizing.refuse_what_does_not_fit((found.at[0].workers, found.plan.workers), found.room)
+
+
+def try_its_code(found: Forecast) -> None:
+    """As a run with these settings would fail at its start. Raises UserCodeError, ConfigError."""
+    try_pipeline(found.ref, found.config, found.datasets, found.sizing)

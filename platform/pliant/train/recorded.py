@@ -148,8 +148,14 @@ def load_recorded(record: RunRecord, ref: PipelineRef, overrides: Overrides = ()
     loaded = load_config_text(ref, text, source=source, recorded=origins)
     if not overrides:
         return loaded
-    frozen = frozen_rule(loaded.config, "data.path", "data.validation", "run.storage", settle=absolute_paths)
+    reads = ("data.path", "data.validation", "run.storage")
+    frozen = frozen_rule(loaded.config, *reads, settle=absolute_paths, begun=has_begun(record))
     return load_config_text(ref, text, overrides, source=source, recorded=origins, rules=[frozen])
+
+
+def has_begun(record: RunRecord) -> bool:
+    """Whether a resume has parameters to go on with: a checkpoint was committed, be it damaged by now."""
+    return any(verdict.state in ("usable", "quarantined", "marked") for verdict in record.view().verdicts())
 
 
 def recorded_code(record: RunRecord) -> Code:
@@ -214,7 +220,7 @@ def explain_settings(store: Store, overrides: Overrides) -> list[str]:
         if error.code != NOTHING_RECORDED:
             raise
         return []
-    changes = compare_for_resume(old, absolute_paths(new))
+    changes = compare_for_resume(old, absolute_paths(new), begun=has_begun(record))
     lines = [f"it would change {change}, and with it the curve" for change in changes.curve]
     lines += [f"it would change {change}" for change in changes.free]
     usable, steps = record.view().checkpoints(), new.train.steps

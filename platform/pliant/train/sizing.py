@@ -6,9 +6,7 @@ dataset ─► data/memory.py ────────────────�
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +22,7 @@ from pliant.train.memory import Moment, RankMemory, Work, rank_memory
 from pliant.train.plan import Datasets
 from pliant.train.precision import resolve_precision
 from pliant.train.protocols import Pipeline
+from pliant.train.usercode import unseen
 from pliant.train.work import first_rows
 from pliant.units import format_bytes
 
@@ -56,6 +55,11 @@ class Sizing:
     def parameters(self) -> int | None:
         """Number of the model's parameters."""
         return sum(p.numel for p in self._measured.size.parameters) if self._measured.size else None
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of the model's parameters; 0 where the model cannot be built without values."""
+        return sum(p.numel * p.element_bytes for p in self._measured.size.parameters) if self._measured.size else 0
 
     def at(self, workers: int) -> RankMemory | None:
         """The fullest rank of ``workers``, or None where the model could not be built."""
@@ -145,8 +149,7 @@ class Sizing:
             checkpointing=config.train.activation_checkpointing,
         )
         rows = first_rows(self._datasets.train, config, self._columns, count=max(probe.train_rows, 1))
-        # It builds the model several times; what that prints is printed by the run itself.
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        with unseen():
             return measure(pipeline(config.model), rows, probe)
 
     def _sum(self, measured: Measured, work: Work) -> RankMemory | None:

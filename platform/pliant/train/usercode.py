@@ -5,8 +5,10 @@ Nothing is kept for it while all goes well: which rows a micro-batch has is work
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from itertools import groupby
 from typing import Any
 
@@ -18,10 +20,10 @@ from pliant.data.manifest import Manifest
 from pliant.data.order import EpochOrder
 from pliant.data.places import RowPlace, RowPlaces
 from pliant.data.plan import DataState, Share
+from pliant.elastic.peers import lost_peer
 from pliant.errors import PliantError, UserCodeError
 from pliant.registry import PipelineRef
 from pliant.train.batch_plan import MicroBatch
-from pliant.train.parallel import lost_peer
 from pliant.train.protocols import Loss, Pipeline
 from pliant.train.settings import ModelGuards
 
@@ -101,6 +103,22 @@ def describe_rows(rows: Sequence[RowPlace]) -> str:
     shown = "; ".join(f"{file} {', '.join(str(place.row) for place in places)}" for file, places in by_file)
     more = f"; and {len(rows) - ROWS_SHOWN} more" if len(rows) > ROWS_SHOWN else ""
     return f"its {len(rows)} rows: {shown}{more}"
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """What is printed in the block is printed by the run itself, and breakpoints are for it too; after an error it is
+    shown, since there will be no run."""
+    printed, hook = io.StringIO(), sys.breakpointhook
+    sys.breakpointhook = lambda *args, **kwargs: None
+    try:
+        with redirect_stdout(printed), redirect_stderr(printed):
+            yield
+    except Exception:
+        sys.stderr.write(printed.getvalue())
+        raise
+    finally:
+        sys.breakpointhook = hook
 
 
 def build_pipeline(ref: PipelineRef, settings: ModelGuards) -> Pipeline[Any]:
