@@ -210,26 +210,27 @@ def running(
 ) -> tuple[Keep | Leave | Abandon, Memory]:
     """What to do with a group that runs. Linear in the number of nodes.
 
-    A group that was asked to leave its machines is asked again until it is gone or its deadline has passed. What is to
-    be remembered comes back with the decision; it holds for the groups that follow, too.
+    What is to be remembered comes back with the decision; it holds for the groups that follow, too. A group that was
+    asked to leave its machines is asked again until it is gone or its deadline has passed, with the deadline that is
+    then the nearest; one that was asked for the sake of a better size is not.
 
     Args:
         now: seconds on the clock of the deadlines.
     """
-    memory = replace(memory, since={n.id: memory.since.get(n.id, now) for n in nodes if n.usable})
+    usable = [node for node in nodes if node.usable]
+    memory = replace(memory, since={node.id: memory.since.get(node.id, now) for node in usable})
     members = frozenset(group.nodes)
     going = [node for node in nodes if node.draining and node.id in members]
     if going:
-        decision = _notice(now, nodes, going, group, progress, limits, memory)
-        leaving = group.nodes if isinstance(decision, Leave) else memory.leaving
-        return decision, replace(memory, leaving=leaving)
-    grown = _grow(now, nodes, group, progress, limits, memory)
+        decision = _notice(now, usable, going, group, progress, limits, memory)
+        return decision, replace(memory, leaving=group.nodes) if isinstance(decision, Leave) else memory
+    grown = _grow(now, usable, group, progress, limits, memory)
     return grown, replace(memory, resized_at=now) if isinstance(grown, Leave) else memory
 
 
 def _notice(
     now: float,
-    nodes: Sequence[Node],
+    usable: Sequence[Node],
     going: Sequence[Node],
     group: Group,
     progress: Progress,
@@ -248,8 +249,8 @@ def _notice(
     if len(deadlines) == len(going):
         if _finishes(progress, group, left_s):
             return Keep(f"{leave.text}, and the run is done before")
-        fits = sum(node.room for node in nodes if node.usable)
-        if not limits.best(fits) and left_s > (1 + SLACK) * progress.leave_s + MARGIN_S:
+        too_few = not limits.best(sum(node.room for node in usable))
+        if too_few and left_s > (1 + SLACK) * progress.leave_s + MARGIN_S:
             return Keep(f"{leave.text}; too few workers fit without, so the time is used")
     if not group.training:
         return Abandon("preemption", f"{leave.text}, and nothing is there to save", ids)
@@ -268,12 +269,12 @@ def _finishes(progress: Progress, group: Group, left_s: float) -> bool:
 
 
 def _grow(
-    now: float, nodes: Sequence[Node], group: Group, progress: Progress, limits: Limits, memory: Memory
+    now: float, usable: Sequence[Node], group: Group, progress: Progress, limits: Limits, memory: Memory
 ) -> Keep | Leave:
     """Whether a larger group pays."""
     if not group.training or progress.step_s is None:
         return Keep()
-    settled = [node for node in nodes if node.usable and now - memory.since[node.id] >= limits.settle_s]
+    settled = [node for node in usable if now - memory.since[node.id] >= limits.settle_s]
     workers = len(group.nodes)
     target = limits.best(sum(node.room for node in settled))
     if target <= workers:
