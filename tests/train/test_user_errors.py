@@ -49,10 +49,17 @@ class Explode(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
+        if FAIL == "gradient":
+            return grad * float("nan")
         raise ArithmeticError("in backward")
 
 
 class Net(masked.Net):
+    def __init__(self, settings):
+        super().__init__(settings)
+        if FAIL == "gradient":
+            self.embedding.register_forward_hook(lambda module, inputs, output: Explode.apply(output))
+
     def forward(self, tokens):
         look(tokens, "forward")
         return super().forward(tokens)
@@ -147,11 +154,27 @@ def test_a_loss_that_is_not_finite_names_its_rows(
     assert train(pipeline, dataset) == 1
     shown = capsys.readouterr().err
     found = re.search(
-        r"error\[train\.not-finite\] rank 0, step (\d+)  step \1: loss sum nan, gradient norm nan; .+\n"
-        rf"  its \d rows: .*{BAD_FILE} (?:\d+, )*{BAD_ROW}\b",
+        r"error\[train\.not-finite\] rank 0, step (\d+)  loss sum nan, gradient norm nan; training cannot go on\n"
+        rf"  its \d rows: .*{BAD_FILE} (?:\d+, )*{BAD_ROW}\b.*\n  (.+)",
         shown,
     )
     assert found is not None, shown
+    assert found[2].startswith("no update has been made yet" if found[1] == "1" else "lower optim.lr")
+
+
+def test_a_gradient_that_is_not_finite_names_its_parameters(
+    pipeline: Path, dataset: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAIL", "gradient")
+    assert train(pipeline, dataset) == 1
+    shown = capsys.readouterr().err
+    assert re.search(
+        r"error\[train\.not-finite\] step 1  loss sum [\d.]+, gradient norm nan; training cannot go on\n"
+        r"  the loss of every micro-batch is finite; not finite are the gradients of:\n"
+        r"  embedding\.weight\n"
+        r"  no update has been made yet, so that optim\.lr is not at fault",
+        shown,
+    ), shown
 
 
 def _store(name: str) -> object:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -20,7 +20,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from pliant.errors import UserCodeError
+from pliant.checkpoint.digest import clean_name
+from pliant.errors import UserCodeError, listed
 from pliant.train.batch_plan import MicroBatch, StepPlan, micro_batch_seed
 from pliant.train.optim import local, set_lr
 from pliant.train.parallel import Workers, sync_gradients
@@ -31,6 +32,14 @@ from pliant.train.settings import OptimSettings, ScheduleSettings, TrainSettings
 from pliant.train.state import TrainState
 from pliant.train.usercode import loss_of, user_code
 
+_AT_FIRST = (
+    "no update has been made yet, so that optim.lr is not at fault: look at these rows, at the loss (log or division of"
+    " 0, exp) and at how the model is initialised"
+)
+_LATER = (
+    "lower optim.lr, warm up longer (schedule.warmup), clip harder (train.clip_norm), or look at the rows of this step;"
+    " a resume goes on from the newest checkpoint, which is of an earlier step"
+)
 _FIXED = 5  # lane, index, loss total, weight, tokens; the pipeline's own sums follow
 
 
@@ -186,15 +195,25 @@ class Step:
         )
 
     def _refuse(self, step: int, total: float, norm: float, batch: RankBatch) -> NoReturn:
-        """Ends training, with the rows of the first micro-batch of this rank whose loss is not finite."""
-        error = UserCodeError(
-            "train.not-finite",
-            f"step {step}: loss sum {total}, gradient norm {norm}; training cannot go on",
-            hint="the last checkpoint is intact; lower optim.lr, clip harder, or look at the rows of this step",
-        )
+        """Ends training, with the rows of the first micro-batch of this rank whose loss is not finite; where all losses
+        are, with the parameters whose gradients (this rank's shards) are not."""
+        message = f"loss sum {total}, gradient norm {norm}; training cannot go on"
+        hint = _AT_FIRST if step == 1 else _LATER
         bad = [m for m in batch.plan.micro_batches if (m.lane, m.index) in self._sums.not_finite]
-        with batch.blame("loss", bad[0]) if bad else nullcontext():
-            raise error
+        if bad:
+            with batch.blame("loss", bad[0]):
+                raise UserCodeError("train.not-finite", message, hint=hint)
+        at = f"step {step}"
+        if self._sums.not_finite:  # the rank that has the rows names them
+            raise UserCodeError("train.not-finite", f"{at}: {message}", hint=hint)
+        names = [n for n, p in self._model.named_parameters() if p.grad is not None and not _is_finite(p.grad)]
+        if names:
+            found = "\n  the loss of every micro-batch is finite; not finite are the gradients of:"
+            raise UserCodeError(
+                "train.not-finite", f"{message}{found}{listed([*map(clean_name, names)], 10)}", hint=hint, location=at
+            )
+        found = "the losses are finite, and so are the gradients of the parameters that this rank holds"
+        raise UserCodeError("train.not-finite", f"{at}: {message}\n  {found}", hint=hint)
 
     def _accumulate(self, step: int, batch: RankBatch, scale: float) -> None:
         micro_batches = batch.plan.micro_batches
@@ -245,6 +264,11 @@ def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> Mapping[st
     if device.type == "cpu":
         return tensors
     return {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
+
+
+def _is_finite(gradient: Tensor) -> bool:
+    (shard,) = local([gradient])
+    return bool(shard.isfinite().all())
 
 
 def _square_sum(gradients: Sequence[Tensor]) -> float:
