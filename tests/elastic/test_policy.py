@@ -31,7 +31,7 @@ from pliant.elastic.policy import (
     running,
     useful_workers,
 )
-from tests.elastic.simulation import Summary, two_thousand_nodes, years
+from tests.elastic.simulation import Summary, storm, two_thousand_nodes, years
 
 NOW = 1000.0
 LIMITS = Limits(lanes=4, min_workers=1, max_workers=4, settle_s=2.0, resize_interval_s=60.0)
@@ -279,6 +279,21 @@ def test_years_of_spot_machines(machines: int, min_workers: int, seed: int) -> N
     assert summary.seconds["training"] > 50 * summary.seconds["recovery"]
     if min_workers == 6:
         assert summary.seconds["waiting"] > 0.1 * summary.seconds["training"]  # often too few machines
+
+
+def test_a_storm() -> None:
+    _check(storm(20, seed=4), causes=CAUSES)
+    scarce = storm(20, seed=5, min_workers=9)
+    _check(scarce, causes=CAUSES)
+    assert scarce.seconds["waiting"] > 0
+
+
+def test_short_runs_end_in_a_storm() -> None:
+    """Each with another trace; some of them are done before the deadline of a notice."""
+    for seed in range(40):
+        summary = storm(1, seed=seed, min_workers=1, steps=400)
+        assert summary.violations == []
+        assert summary.steps == 400
 
 
 def test_a_decision_is_linear_in_the_nodes() -> None:

@@ -98,8 +98,9 @@ class Budget:
         if len(after.fruitless) >= self.max_without_checkpoint:
             return after, Stop(EXIT_STOPPED, after._without_checkpoint())
         if after.failures > self.max_failures:
-            text = f"{after.failures} losses of workers or machines, elastic.max_failures is {self.max_failures}"
-            return after, Stop(EXIT_INFRASTRUCTURE, f"{text}; the last one: {failure.text}")
+            times = "once" if after.failures == 1 else f"{after.failures} times"
+            text = f"workers or machines were lost {times}, elastic.max_failures is {self.max_failures}"
+            return after, Stop(EXIT_INFRASTRUCTURE, f"{text}; at last {_at(failure)}: {failure.text}")
         if lost:
             return after, Retry(f"{after.failures} of {self.max_failures} elastic.max_failures")
         return after, Retry("tried again once" if user else "")
