@@ -19,6 +19,7 @@ import ray
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
+from pliant.cluster.local import ONE_PER_NODE, LocalCluster
 from pliant.data.stream import LaneDataConfig, LaneDataset
 from pliant.errors import PliantError, StorageError, UnschedulableError, UserCodeError
 from pliant.observe.board import Board, Note
@@ -47,7 +48,8 @@ def cluster(config: Config, *, workers: int) -> Iterator[None]:
     """Joins the configured cluster, or starts an embedded one that ends with this process.
 
     The embedded one declares the CPUs that workers and read tasks ask for, whatever this machine has: on two cores
-    two workers would otherwise leave none for reading, which would wait for ever.
+    two workers would otherwise leave none for reading, which would wait for ever. One of several nodes declares on
+    each what one worker and its read tasks ask for.
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -59,26 +61,32 @@ def cluster(config: Config, *, workers: int) -> Iterator[None]:
         finally:
             ray.shutdown()
         return
-    read = config.data.read
-    wanted = workers * (config.elastic.resources_per_worker.get("CPU", 1.0) + read.tasks * read.task_cpus)
-    with scratch_directory("pliant-ray-") as folder:
-        ray.init(
-            address="local",
-            num_cpus=max(os.cpu_count() or 1, math.ceil(wanted)),
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            _temp_dir=folder,
-        )
+    read, need = config.data.read, config.elastic.resources_per_worker
+    cpus = need.get("CPU", 1.0) + read.tasks * read.task_cpus
+    with scratch_directory("pliant-ray-") as folder, contextlib.ExitStack() as ending:
+        settings: dict[str, Any]
+        if config.cluster.nodes > 1:
+            nodes, back_after = config.cluster.nodes, config.cluster.back_after
+            local = LocalCluster(nodes=nodes, resources={**need, "CPU": cpus}, folder=folder, back_after=back_after)
+            settings = {"address": ending.enter_context(local).address}
+        else:
+            declared = max(os.cpu_count() or 1, math.ceil(workers * cpus))
+            settings = {"address": "local", "num_cpus": declared, "include_dashboard": False, "_temp_dir": folder}
+        ray.init(**settings, log_to_driver=False, logging_level=logging.ERROR)
         try:
             yield
         finally:
             ray.shutdown()
 
 
+def worker_resources(config: Config) -> dict[str, float]:
+    """Ray resources that each worker asks for: of a local cluster's nodes, each holds one worker."""
+    return {**config.elastic.resources_per_worker, **(ONE_PER_NODE if config.cluster.nodes > 1 else {})}
+
+
 def available_workers(config: Config) -> int:
     """Most workers that the cluster's live nodes can hold at once, by each node's total resources."""
-    need = config.elastic.resources_per_worker
+    need = worker_resources(config)
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     per_node = [min((int(n.get(k, 0.0) / v) for k, v in need.items() if v > 0), default=0) for n in nodes]
     return sum(per_node)
@@ -86,7 +94,7 @@ def available_workers(config: Config) -> int:
 
 def node_room(config: Config, workers: int) -> Room | None:
     """Memory that a worker may take on the tightest of the nodes that can hold one; None where they do not say."""
-    need = config.elastic.resources_per_worker
+    need = worker_resources(config)
     found = []
     for node in (node["Resources"] for node in ray.nodes() if node["Alive"]):
         fitting = min((int(node.get(k, 0.0) / v) for k, v in need.items() if v > 0), default=0)
@@ -112,7 +120,7 @@ def run_group(config: Config, spec: WorkSpec, *, workers: int, board: RemoteBoar
     Raises:
         PliantError: what a worker raised on purpose, or a UserCodeError or StorageError for the rest.
     """
-    resources = config.elastic.resources_per_worker
+    resources = worker_resources(config)
     with scratch_directory("pliant-train-") as scratch:
         trainer = TorchTrainer(
             _train_function,
