@@ -16,6 +16,7 @@ import typer
 
 from pliant import __version__
 from pliant.cli import (
+    cluster,
     config,
     data,
     doctor,
@@ -66,7 +67,9 @@ app.command("gc")(gc.gc)
 app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
 app.add_typer(config.app, name="config")
-for _command in (*app.registered_commands, *data.app.registered_commands, *config.app.registered_commands):
+app.add_typer(cluster.app, name="cluster")
+_groups = (app, *(group.typer_instance for group in app.registered_groups if group.typer_instance is not None))
+for _command in (command for group in _groups for command in group.registered_commands):
     if _command.callback is not None:
         _command.callback = apart(_command.callback)
 
