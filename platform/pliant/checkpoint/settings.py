@@ -9,7 +9,9 @@ _ADAPTIVE = where("checkpoint.every_steps", None)
 
 
 class CheckpointSettings(Settings):
-    """Checkpoints are asynchronous; the interval adapts so that their cost stays below ``overhead``."""
+    """Checkpoints are asynchronous; the interval adapts so that their cost stays below ``overhead``. Where workers are
+    lost now and then, it is the longer one at which saves and what is lost between them cost least: √(2 × cost × mean
+    time between losses), by Young and Daly."""
 
     every_steps: int | None = setting(None, on_resume="free", ge=1)
     """Fixed interval in steps; default: adaptive."""
