@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from pliant.checkpoint.digest import named_parameters
-from pliant.checkpoint.interval import Interval, next_interval, save_cost
+from pliant.checkpoint.interval import Interval, Losses, next_interval, save_cost
 from pliant.checkpoint.manifest import LogPosition, ManifestFields
 from pliant.checkpoint.settings import CheckpointSettings
 from pliant.checkpoint.state import model_and_optimizer_state
@@ -30,6 +30,7 @@ class Checkpoints:
         digests: of the data manifest, the settings and the code, as the manifest records them.
         main_metric: metric recorded for choosing the best ones.
         restored: the state that the attempt started from.
+        losses: how often groups of the run were lost; of rank 0, whose wish alone counts.
         prune: called on rank 0 in the background after each commit, to retire older checkpoints.
     """
 
@@ -48,12 +49,14 @@ class Checkpoints:
         code_version: str,
         main_metric: str,
         restored: TrainState,
+        losses: Losses,
         prune: Callable[[], None],
     ) -> None:
         self._settings, self._writer, self._model, self._optimizer = settings, writer, model, optimizer
         self._observer, self._attempt, self._rank = observer, attempt, rank
         self._data_digest, self._config_digest, self._code_version = data_digest, config_digest, code_version
         self._main_metric, self._prune = main_metric, prune
+        self._losses, self._began = losses, time.monotonic()
         self._costs: list[float] = []
         self._interval = self._next_interval()
         self._steps_s: dict[bool, list[float]] = {True: [], False: []}  # by whether a save ran beside them
@@ -145,6 +148,7 @@ class Checkpoints:
             overhead=self._settings.overhead,
             min_interval=self._settings.min_interval,
             max_interval=self._settings.max_interval,
+            between_losses_s=self._losses.mean_time_between(time.monotonic() - self._began),
         )
 
     def _report(self) -> None:

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from pliant.checkpoint.digest import named_shards, parameter_digest
+from pliant.checkpoint.interval import Losses, losses_of
 from pliant.checkpoint.writer import CheckpointWriter
 from pliant.config.dump import config_digest
 from pliant.data.lanes import LaneStream, open_stream
@@ -241,6 +242,7 @@ def _assemble(
             code_version=spec.pipeline.code_digest,
             main_metric=pipeline.main_metric,
             restored=state,
+            losses=losses_of(member.record.attempts()) if member.record is not None else Losses(),
             prune=_retirement(member, config, pipeline),
         ),
         observer=observer,
