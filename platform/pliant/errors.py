@@ -92,6 +92,12 @@ class FencedError(PliantError):
     exit_code = EXIT_STOPPED
 
 
+class BudgetError(PliantError):
+    """A run that has come back too often, or too often without getting on. Exit code 75, or 4."""
+
+    exit_code = EXIT_STOPPED
+
+
 class UserCodeError(PliantError):
     """An exception raised inside a pipeline's own code, which is its ``__cause__``. Exit code 1."""
 

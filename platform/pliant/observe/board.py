@@ -17,6 +17,9 @@ STOP = 1
 CHECKPOINT = 2
 """Take a checkpoint after this step."""
 
+CONTROL_KINDS = ("preemption", "resize", "failure", "waiting", "recovered")
+"""Kinds of the notes that the controller of the workers leaves: why a group ends, and when the run gets on again."""
+
 Note = dict[str, Any]
 
 

@@ -21,8 +21,9 @@ STOP_REQUEST = "stop-request.json"
 
 _log = logging.getLogger(__name__)
 
-StopReason = Literal["done", "user", "signal", "limit", "damage", "infrastructure"]
-"""Why an attempt ended: all work done; the user's code failed; a signal or stop request; a budget; damage; the rest."""
+StopReason = Literal["done", "user", "signal", "limit", "damage", "preemption", "resize", "infrastructure"]
+"""Why an attempt ended: all work done; the user's code failed; a signal or stop request; a budget; damage; its machines
+go away, or more have come, and a committed checkpoint is left to the next one; the rest."""
 
 
 def ended_state(reason: str) -> str:

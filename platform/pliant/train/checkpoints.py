@@ -32,6 +32,7 @@ class Checkpoints:
         restored: the state that the attempt started from.
         losses: how often groups of the run were lost; of rank 0, whose wish alone counts.
         prune: called on rank 0 in the background after each commit, to retire older checkpoints.
+        saved: told after each commit how many seconds it was after the copy was begun.
     """
 
     def __init__(
@@ -51,11 +52,12 @@ class Checkpoints:
         restored: TrainState,
         losses: Losses,
         prune: Callable[[], None],
+        saved: Callable[[float], None],
     ) -> None:
         self._settings, self._writer, self._model, self._optimizer = settings, writer, model, optimizer
         self._observer, self._attempt, self._rank = observer, attempt, rank
         self._data_digest, self._config_digest, self._code_version = data_digest, config_digest, code_version
-        self._main_metric, self._prune = main_metric, prune
+        self._main_metric, self._prune, self._saved = main_metric, prune, saved
         self._losses, self._began = losses, time.monotonic()
         self._costs: list[float] = []
         self._interval = self._next_interval()
@@ -157,6 +159,7 @@ class Checkpoints:
 
     def _event(self, result: SaveResult) -> None:
         if result.outcome == "committed":
+            self._saved(result.staging_s + result.background_s)
             self._account(result)
             text = f"checkpoint {result.ref.step} committed, {format_bytes(result.bytes)}"
             text += f" in {format_seconds(result.background_s)}, stall {format_seconds(result.staging_s)}"

@@ -34,7 +34,7 @@ from pliant.errors import (
     UsageError,
     listed,
 )
-from pliant.observe.board import Board, NullReporter
+from pliant.observe.board import CONTROL_KINDS, Board, Note, NullReporter
 from pliant.observe.console import Console
 from pliant.observe.display import Display
 from pliant.observe.output import DRIVER_LOG, Printed, leave_terminal_to_debuggers
@@ -240,7 +240,8 @@ def drive(launch: Launch, console: Console) -> Ending:
     with attempt.heartbeat(on_stop=requested), console.takes_warnings():
         try:
             with stopping.signals():
-                ending = (_drive_here if launch.in_process else _drive_ray)(launch, attempt, console, system, stopping)
+                drive_it = _drive_here if launch.in_process else _drive_ray
+                ending = drive_it(launch, attempt, console, system, events, stopping)
         except OutOfTime:
             console.warn(f"no checkpoint within {TERM_WITHIN_S:.0f} s of SIGTERM: the last one serves")
             ending = Ending("signal", EXIT_STOPPED, launch.record.store.uri, 0, launch.plan.steps)
@@ -261,7 +262,9 @@ def drive(launch: Launch, console: Console) -> Ending:
     return ending
 
 
-def _drive_here(launch: Launch, attempt: Attempt, console: Console, system: SystemLog, stopping: Stopping) -> Ending:
+def _drive_here(
+    launch: Launch, attempt: Attempt, console: Console, system: SystemLog, events: LogWriter, stopping: Stopping
+) -> Ending:
     """In this process, on the main thread: debuggers work, and no Ray is started."""
     from pliant.train.parallel import single_process_group
     from pliant.train.work import work
@@ -278,8 +281,10 @@ def _drive_here(launch: Launch, attempt: Attempt, console: Console, system: Syst
     return _ending(launch, display, error, stopping)
 
 
-def _drive_ray(launch: Launch, attempt: Attempt, console: Console, system: SystemLog, stopping: Stopping) -> Ending:
-    from pliant.train.worker import RemoteBoard, available_workers, cluster, in_thread, run_group, too_small
+def _drive_ray(
+    launch: Launch, attempt: Attempt, console: Console, system: SystemLog, events: LogWriter, stopping: Stopping
+) -> Ending:
+    from pliant.train.worker import RemoteBoard, available_workers, cluster, in_thread, run_workers, too_small
 
     config, workers, every_s = launch.config, launch.plan.workers, launch.config.run.store.segment_every
     error: PliantError | None = None
@@ -296,8 +301,8 @@ def _drive_ray(launch: Launch, attempt: Attempt, console: Console, system: Syste
             return Ending("signal", stopping.exit_code, launch.record.store.uri, 0, launch.plan.steps)
         board = RemoteBoard.start()
         stopping.attach(board.request)
-        with Display(system.tap(board.drain), console) as display:
-            thread, box = in_thread(run_group, config, _spec(launch, attempt), workers=workers, board=board)
+        with Display(system.tap(_recording(board.drain, events)), console) as display:
+            thread, box = in_thread(run_workers, config, _spec(launch, attempt), lanes=launch.plan.lanes, board=board)
             while thread.is_alive():
                 thread.join(0.2)  # short, so that signals are seen
             raised = box.get("error")
@@ -305,6 +310,19 @@ def _drive_ray(launch: Launch, attempt: Attempt, console: Console, system: Syste
                 raise raised
             error = raised
     return _ending(launch, display, error, stopping)
+
+
+def _recording(drain: Callable[[], list[Note]], events: LogWriter) -> Callable[[], list[Note]]:
+    """The board's notes; those of the controller, which writes no log of its own, are recorded on the way."""
+
+    def drained() -> list[Note]:
+        notes = drain()
+        for note in notes:
+            if note["kind"] in CONTROL_KINDS:
+                events.append(note)
+        return notes
+
+    return drained
 
 
 def _too_little(launch: Launch, workers: int) -> PliantError | None:

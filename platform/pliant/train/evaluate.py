@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from pliant.data.lanes import LaneStream
 from pliant.data.plan import DataState
+from pliant.elastic.gate import Gate
 from pliant.errors import UserCodeError
 from pliant.train.feed import BatchFeed
 from pliant.train.parallel import Workers
@@ -31,8 +31,8 @@ def evaluate(
     empty: pa.Table,
     stream: LaneStream,
     blame: Blame,
-    keep_going: Callable[[], None] = lambda: None,
-) -> dict[str, float]:
+    gate: Gate,
+) -> dict[str, float] | None:
     """Runs the model over one unshuffled epoch of the validation rows. Collective.
 
     Args:
@@ -40,10 +40,11 @@ def evaluate(
         state: a position at the epoch's start, tail ``pad``; its lanes spread the rows over ranks.
         stream: this rank's lanes of the validation set from the start; it is closed at the end.
         blame: names its rows when the pipeline's own code fails over them.
-        keep_going: called after every batch, so that a watcher sees progress.
+        gate: passed before each batch.
 
     Returns:
-        Each metric as its sum over all rows divided by their weight, and what the pipeline derives from them.
+        Each metric as its sum over all rows divided by their weight, and what the pipeline derives from them. None
+        when the group is to leave: on all ranks alike.
     """
     names = [name for name in pipeline.metrics if name != "loss"]
     sums, counts = Sums(names, workers.host_group), Counts(workers.host_group)
@@ -59,7 +60,9 @@ def evaluate(
     try:
         with torch.no_grad():
             for _ in range(batches):
-                batch = feed.next()
+                batch = feed.next(gate)
+                if batch is None or not gate.enter():
+                    return None
                 for micro, tensors in zip(batch.plan.micro_batches, batch.tensors, strict=True):
                     with batch.blame("loss", micro):
                         loss = loss_of(pipeline, model, to_device(tensors, workers.device))
@@ -69,7 +72,6 @@ def evaluate(
                 total, weight, _, _ = sums.gather()
                 totals.append(total)
                 weights.append(weight)
-                keep_going()
     finally:
         feed.close()
     weight = sum(weights)

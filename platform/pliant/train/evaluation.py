@@ -17,7 +17,8 @@ class Evaluation:
     """Evaluates after the steps that are due.
 
     Args:
-        measure: runs the model over the validation rows, collective; None without validation rows.
+        measure: runs the model over the validation rows, collective, and gives None where it is broken off; None
+            without validation rows.
         total_steps: the run's last step.
     """
 
@@ -25,7 +26,7 @@ class Evaluation:
         self,
         settings: EvalSettings,
         pipeline: Pipeline[Any],
-        measure: Callable[[], dict[str, float]] | None,
+        measure: Callable[[], dict[str, float] | None] | None,
         observer: Observer,
         *,
         total_steps: int,
@@ -41,12 +42,18 @@ class Evaluation:
         at_end = self._settings.at_end and state.step == self._total_steps
         return self._measure is not None and (regular or at_end)
 
+    def unfinished(self, state: TrainState) -> bool:
+        """Whether an evaluation after this step is due that was not finished: the group was asked to leave in it."""
+        return state.step > 0 and self.due(state) and state.evaluated != state.step
+
     def run(self, state: TrainState) -> TrainState:
-        """Evaluates; the state knows the step and the best value so far."""
+        """Evaluates; the state knows the step and the best value so far. Unchanged when the group is to leave."""
         if self._measure is None:
             return state
         started = time.perf_counter()
         values = self._measure()
+        if values is None:
+            return state
         value = values[self._main] if math.isfinite(values[self._main]) else None
         improved = value is not None and (state.best is None or self._better(value, state.best))
         state = state.advance(evaluated=state.step, metric=value, best=value if improved else state.best)

@@ -24,10 +24,14 @@ from pliant.data.lanes import LaneStream
 from pliant.data.order import position_of
 from pliant.data.plan import DataState
 from pliant.data.reading import ROW_COLUMN, ROW_GROUP_COLUMN
+from pliant.elastic.gate import Gate
 from pliant.train.batch_plan import MicroBatch, StepPlan, plan_step
 from pliant.train.protocols import Pipeline
 from pliant.train.step import RankBatch
 from pliant.train.usercode import Blame, collated
+
+_GATE_S = 0.1
+"""Between two looks at the gate, while a batch is waited for."""
 
 
 class BatchFeed:
@@ -68,12 +72,19 @@ class BatchFeed:
         self._thread = threading.Thread(target=self._fill, name="pliant-feed", daemon=True)
         self._thread.start()
 
-    def next(self) -> RankBatch:
-        """The next step's share. Raises what reading or collating it raised."""
-        item = self._queue.get()
-        if isinstance(item, BaseException):
-            raise item
-        return item
+    def next(self, gate: Gate | None = None) -> RankBatch | None:
+        """The next step's share. Raises what reading or collating it raised.
+
+        Returns:
+            None when the group is to leave before the step.
+        """
+        while gate is None or not gate.leaving:
+            with contextlib.suppress(queue.Empty):
+                item = self._queue.get(timeout=None if gate is None else _GATE_S)
+                if isinstance(item, BaseException):
+                    raise item
+                return item
+        return None
 
     def close(self) -> None:
         self._stop.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from pliant.elastic.gate import Gate
 from pliant.observe.board import STOP
 from pliant.train.checkpoints import Checkpoints
 from pliant.train.evaluation import Evaluation
@@ -21,6 +22,7 @@ class Job:
     Attributes:
         state: where training goes on.
         total_steps: step after which the run is done.
+        gate: passed before each piece of collective work; closed when the group is to leave.
     """
 
     state: TrainState
@@ -30,25 +32,32 @@ class Job:
     evaluation: Evaluation
     checkpoints: Checkpoints
     observer: Observer
+    gate: Gate
 
 
 def train(job: Job) -> tuple[TrainState, bool]:
-    """Trains until the run is done or asked to stop; the last state is committed when it returns.
+    """Trains until the run is done, or asked to stop or to leave; the last state is committed when it returns.
 
     Returns:
         (the last state, whether the run is done).
     """
     state, stop = job.state, False
+    job.gate.open(state.step)
+    if job.evaluation.unfinished(state):
+        state = job.evaluation.run(state)
     while state.step < job.total_steps and not stop:
         started = time.perf_counter()
-        batch = job.feed.next()
+        batch = job.feed.next(job.gate)
         fetched = time.perf_counter()
+        if batch is None or not job.gate.enter():
+            break
         state, result = job.step.run(state, batch, job.observer.wishes | job.checkpoints.wish())
         job.observer.step(state, result, batch, data_s=fetched - started, step_s=time.perf_counter() - fetched)
+        job.gate.stepped(state.step, time.perf_counter() - started)
         if job.evaluation.due(state):
             state = job.evaluation.run(state)
         stop = bool(result.wishes & STOP)
         if job.checkpoints.due(state, result.wishes):
             job.checkpoints.save(state)
     job.checkpoints.finish(state)
-    return state, state.step >= job.total_steps
+    return state, state.step >= job.total_steps and not job.evaluation.unfinished(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,11 +51,6 @@ def join_workers(device: torch.device, *, save_timeout: float) -> Workers:
     )
 
 
-def lost_peer(error: BaseException) -> bool:
-    """Whether a collective failed because another worker is gone or silent: NCCL says it by type, gloo in words."""
-    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "/gloo/" in str(error))
-
-
 @contextmanager
 def single_process_group() -> Iterator[None]:
     """A process group of one from an in-memory store: no ports, nothing left behind."""
@@ -76,6 +72,8 @@ def shard_model(
     """
     if activation_checkpointing:
         blocks = checkpoint_blocks(model, blocks)
+    # Of outputs that are views: `Pipeline.model` says what its warning is about, and in backward such a mistake raises.
+    warnings.filterwarnings("ignore", message=r"FSDP2-wrapped module .* returned a view tensor")
     mesh = init_device_mesh(workers.device.type, (workers.world_size,))
     model.to(workers.device)
     for block in blocks:

@@ -57,10 +57,11 @@ class Membership:
         self.reporter.event(entry)
 
     def end(self, reason: StopReason, state: TrainState) -> None:
-        """Records that the group ended as it should."""
+        """Records that the group ended as it should; the driver hears of it where the run ends with it."""
         if self.attempt is not None:
             self.attempt.stop(reason)
-        self.reporter.event({"kind": "ended", "done": reason == "done", "step": state.step})
+        if reason in ("done", "signal"):
+            self.reporter.event({"kind": "ended", "done": reason == "done", "step": state.step})
 
     def close(self) -> None:
         """Writes what is left of the logs; what storage refuses now belongs to steps that will be repeated."""
@@ -152,7 +153,9 @@ def restore_state(
         source = f"the beginning, with the parameters of {initial['text']}" if initial else "the beginning"
         source = f"step {restored.ref.step} of attempt {restored.ref.attempt}" if restored else source
         member.event(
-            "start", f"attempt {member.number}: {workers.world_size} × {now['device']}, from {source}",
+            "start",
+            f"attempt {member.number} (its driver is attempt {attempt.driver}):"
+            f" {workers.world_size} × {now['device']}, from {source}",
             step=state.step, world_size=workers.world_size, comparable=not differences, conditions=now,
             restored=restored.ref.name if restored else None, init=initial,
         )  # fmt: skip

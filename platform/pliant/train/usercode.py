@@ -5,6 +5,7 @@ Nothing is kept for it while all goes well: which rows a micro-batch has is work
 
 from __future__ import annotations
 
+import inspect
 import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,9 +135,16 @@ def build_pipeline(ref: PipelineRef, settings: ModelGuards) -> Pipeline[Any]:
         raise UserCodeError(
             "pipeline.metrics",
             f"{kind.__name__}.main_metric is {pipeline.main_metric!r}; its metrics are {', '.join(pipeline.metrics)}",
-            location=str(ref.file),
+            location=_class_line(kind) or str(ref.file),
         )
     return pipeline
+
+
+def _class_line(kind: type) -> str:
+    try:
+        return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
+    except (OSError, TypeError):  # not from a file
+        return ""
 
 
 def collated(pipeline: Pipeline[Any], table: pa.Table) -> Mapping[str, Tensor]:
@@ -148,27 +156,41 @@ def collated(pipeline: Pipeline[Any], table: pa.Table) -> Mapping[str, Tensor]:
             if isinstance(batch, Mapping)
             else type(batch).__name__
         )
-        raise UserCodeError("pipeline.collate", f"collate must return a dict of tensors; found {found}")
+        raise UserCodeError(
+            "pipeline.collate",
+            f"collate must return a dict of tensors; found {found}",
+            location=defined(pipeline, "collate"),
+        )
     return batch
 
 
 def loss_of(pipeline: Pipeline[Any], model: nn.Module, batch: Mapping[str, Tensor]) -> Loss:
     """``pipeline.loss``; UserCodeError when it is no ``Loss`` of scalar tensors with a sum for every metric."""
     loss = pipeline.loss(model, batch)
+    if (problem := _problem_of(loss, pipeline)) is not None:
+        code, found = problem
+        raise UserCodeError(code, found, location=defined(pipeline, "loss"))
+    return loss
+
+
+def _problem_of(loss: Any, pipeline: Pipeline[Any]) -> tuple[str, str] | None:
+    """Code and words for what is wrong with a loss, if something is."""
     if not isinstance(loss, Loss):
-        raise UserCodeError("pipeline.loss", f"loss must return a Loss; found {type(loss).__name__}")
+        return "pipeline.loss", f"loss must return a Loss; found {type(loss).__name__}"
     for name, value in (("total", loss.total), ("weight", loss.weight), *loss.sums.items()):
         if not isinstance(value, Tensor) or value.ndim != 0:
-            raise UserCodeError(
-                "pipeline.loss", f"Loss.{name} must be a scalar tensor, a sum over rows; found {value!r}"
-            )
+            return "pipeline.loss", f"Loss.{name} must be a scalar tensor, a sum over rows; found {value!r}"
     for name, count in loss.counts.items():
         if not isinstance(count, Tensor) or count.dtype != torch.int64:
             found = count.dtype if isinstance(count, Tensor) else type(count).__name__
-            raise UserCodeError(
-                "pipeline.counts", f"Loss.counts[{name!r}] must be a tensor of int64, whole numbers; found {found}"
-            )
+            return "pipeline.counts", f"Loss.counts[{name!r}] must be a tensor of int64, whole numbers; found {found}"
     missing = sorted(set(pipeline.metrics) - {"loss"} - set(loss.sums))
     if missing:
-        raise UserCodeError("pipeline.metrics", f"the loss reports no sum for the declared metrics {missing}")
-    return loss
+        return "pipeline.metrics", f"the loss reports no sum for the declared metrics {', '.join(missing)}"
+    return None
+
+
+def defined(pipeline: Pipeline[Any], method: str) -> str:
+    """Where a pipeline's method stands: ``file:line``; empty where Python does not know."""
+    code = getattr(inspect.unwrap(getattr(type(pipeline), method)), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""

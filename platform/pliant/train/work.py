@@ -25,6 +25,7 @@ from pliant.data.order import Piece, Window
 from pliant.data.places import RowPlaces
 from pliant.data.plan import DataState
 from pliant.data.reading import locate, read_spec, read_window
+from pliant.elastic.gate import Gate, LeftError, install
 from pliant.observe.board import BoardReporter, Note, NullReporter, Reporter
 from pliant.observe.output import Printed, output_log
 from pliant.registry import PipelineRef
@@ -99,7 +100,9 @@ def work(
 
     Raises:
         PliantError: as the parts raise it; the run stays resumable.
+        LeftError: the group was asked to leave, and its last state is committed.
     """
+    gate = install()
     config = spec.config()
     threads = config.train.threads or max(1, int(config.elastic.resources_per_worker.get("CPU", 1)))
     torch.set_num_threads(threads)
@@ -107,20 +110,24 @@ def work(
     device = resolve_device(config.train, wants_gpu=wants_gpu, local_rank=local_rank)
     workers = join_workers(device, save_timeout=config.run.store.retry_for + config.checkpoint.peer_timeout)
     reporter = BoardReporter(exchange) if workers.rank == 0 else NullReporter()
-    store = Store(spec.run_uri, config.run.store, on_wait=_say_waiting(reporter))
+    store = Store(spec.run_uri, config.run.store, on_wait=_say_waiting(reporter, gate))
     member = join_run(store, workers, driver=spec.driver, reporter=reporter)
     tracking = config.tracking
     sampling = tracking.system_every if tracking.kind != "none" and local_rank == 0 else None
     try:
         log, every_s = output_log(workers.rank), config.run.store.segment_every
         with Printed(store, member.number, log, reporter, every_s=every_s):
-            job = _assemble(spec, config, store, workers, member, conditions(config.train, device, threads), open_train)
+            now = conditions(config.train, device, threads)
+            job = _assemble(spec, config, store, workers, member, gate, now, open_train)
             try:
                 with NodeSampler(exchange, sampling):
                     state, done = train(job)
             finally:
                 job.feed.close()
-        member.end("done" if done else "signal", state)
+        left = gate.leaving and not done
+        member.end("done" if done else gate.cause if left else "signal", state)
+        if left:
+            raise LeftError(f"left after step {state.step}")
     finally:
         member.close()
         reporter.close()
@@ -132,6 +139,7 @@ def _assemble(
     store: Store,
     workers: Workers,
     member: Membership,
+    gate: Gate,
     now: dict[str, Any],
     open_train: OpenTrain | None,
 ) -> Job:
@@ -225,7 +233,7 @@ def _assemble(
         evaluation=Evaluation(
             config.eval,
             pipeline,
-            _measure(spec, config, store, pipeline, model, workers, columns),
+            _measure(spec, config, store, pipeline, model, workers, columns, gate),
             observer,
             total_steps=spec.total_steps,
         ),
@@ -244,16 +252,19 @@ def _assemble(
             restored=state,
             losses=losses_of(member.record.attempts()) if member.record is not None else Losses(),
             prune=_retirement(member, config, pipeline),
+            saved=gate.saved,
         ),
         observer=observer,
+        gate=gate,
     )
 
 
-def _say_waiting(reporter: Reporter) -> Callable[[str, float], None]:
+def _say_waiting(reporter: Reporter, gate: Gate) -> Callable[[str, float], None]:
     said_at = 0.0
 
     def waiting(reason: str, waited_s: float) -> None:
         nonlocal said_at
+        gate.wait_for(f"storage: {reason}")
         if waited_s >= 1.0 and time.monotonic() - said_at > 10:
             said_at = time.monotonic()
             text = f"waiting for storage since {waited_s:.0f} s: {reason}"
@@ -315,7 +326,8 @@ def _measure(
     model: nn.Module,
     workers: Workers,
     columns: Any,
-) -> Callable[[], dict[str, float]] | None:
+    gate: Gate,
+) -> Callable[[], dict[str, float] | None] | None:
     if not spec.validation:
         return None
     manifest = Manifest.from_bytes(store.get(DATA_MANIFESTS["validation"]))
@@ -334,12 +346,12 @@ def _measure(
             columns=columns, limit_epochs=1,
         )  # fmt: skip
 
-    def measure() -> dict[str, float]:
+    def measure() -> dict[str, float] | None:
         stream = open_validation()
         return evaluate(
             pipeline, model, workers,
             rows=manifest.rows, state=state, micro_batch=micro_batch, empty=stream.empty(), stream=stream,
-            blame=Blame(manifest, state, rank=workers.rank, unit="evaluation batch", shuffle=False),
+            blame=Blame(manifest, state, rank=workers.rank, unit="evaluation batch", shuffle=False), gate=gate,
         )  # fmt: skip
 
     return measure

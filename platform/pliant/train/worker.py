@@ -13,27 +13,29 @@ import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ray
-from ray.train import FailureConfig, RunConfig, ScalingConfig
-from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train import ControllerError, RunConfig, ScalingConfig
+from ray.train.torch import TorchConfig
 
 from pliant.cluster.local import ONE_PER_NODE, LocalCluster
 from pliant.data.stream import LaneDataConfig, LaneDataset
-from pliant.errors import PliantError, StorageError, UnschedulableError, UserCodeError
+from pliant.elastic.brain import Control
+from pliant.elastic.controller import ENVIRONMENT, ElasticTrainer
+from pliant.errors import PliantError, StorageError, UnschedulableError
 from pliant.observe.board import Board, Note
 from pliant.settings import RunConfig as Config
+from pliant.storage.record import RunRecord
+from pliant.storage.settings import StorageSettings
+from pliant.storage.store import Store
 from pliant.train.capacity import Room
-from pliant.train.parallel import lost_peer
 from pliant.train.scratch import scratch_directory
 from pliant.train.work import WorkSpec, work
 
 _ENVIRONMENT = {
-    # Ray's defaults poll every 2 s and wait 30 s for a process group to close and 60 s for a group to start.
-    "RAY_TRAIN_V2_ENABLED": "1",
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
-    "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "2",
+    **ENVIRONMENT,
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
     # Its own print writes every line a second time, to its logger; Pliant records what workers print itself.
@@ -114,33 +116,55 @@ def too_small(config: Config, fitting: int) -> UnschedulableError:
     )
 
 
-def run_group(config: Config, spec: WorkSpec, *, workers: int, board: RemoteBoard) -> None:
-    """Runs one worker group to its end; call from a thread that may block.
+def run_workers(config: Config, spec: WorkSpec, *, lanes: int, board: RemoteBoard) -> None:
+    """Runs worker groups, one after the other, to the end of the run; call from a thread that may block.
 
     Raises:
-        PliantError: what a worker raised on purpose, or a UserCodeError or StorageError for the rest.
+        PliantError: what ended the run: a worker's own error, the user's, or that it came back too often.
     """
     resources = worker_resources(config)
     with scratch_directory("pliant-train-") as scratch:
-        trainer = TorchTrainer(
+        trainer = ElasticTrainer(
             _train_function,
+            control=Control(
+                elastic=config.elastic,
+                resources=resources,
+                lanes=lanes,
+                steps=spec.total_steps,
+                tell=board.exchange,
+                committed_step=partial(_committed_step, spec.run_uri, config.run.store),
+                patience_s=config.run.store.retry_for,
+            ),
             train_loop_config={"spec": spec, "board": board, "reader": config.data.reader},
             torch_config=TorchConfig(backend="nccl" if resources.get("GPU") else "gloo"),
             scaling_config=ScalingConfig(
-                num_workers=workers, use_gpu=bool(resources.get("GPU")), resources_per_worker=dict(resources)
+                num_workers=config.elastic.max_workers,
+                use_gpu=bool(resources.get("GPU")),
+                resources_per_worker=dict(resources),
             ),
-            run_config=RunConfig(
-                name=f"{spec.name}-{spec.driver:06d}",
-                storage_path=scratch,
-                failure_config=FailureConfig(max_failures=0),
-            ),
+            run_config=RunConfig(name=f"{spec.name}-{spec.driver:06d}", storage_path=scratch),
             datasets={"train": LaneDataset()} if config.data.reader == "ray" else None,
             dataset_config=LaneDataConfig(),
         )
         try:
             trainer.fit()
-        except Exception as error:
-            raise _as_pliant_error(error) from error
+        except ControllerError as error:
+            if isinstance(error.controller_failure, PliantError):
+                raise error.controller_failure from None
+            raise _lost_controller(error) from error
+        except ray.exceptions.RayError as error:
+            raise _lost_controller(error) from error
+
+
+def _committed_step(run_uri: str, settings: StorageSettings) -> int | None:
+    checkpoints = RunRecord.open(Store(run_uri, settings)).view().checkpoints()
+    return max((ref.step for ref in checkpoints), default=None)
+
+
+def _lost_controller(error: BaseException) -> StorageError:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    text = f"the controller of the workers was lost: {lines[-1].strip() if lines else type(error).__name__}"
+    return StorageError("cluster.controller-lost", text, hint="resume the run")
 
 
 def _train_function(config: dict[str, Any]) -> None:
@@ -176,35 +200,6 @@ class RemoteBoard:
 
     def drain(self) -> list[Note]:
         return ray.get(self.actor.drain.remote())
-
-
-def _as_pliant_error(error: BaseException) -> PliantError:
-    """The error that explains a failed group: Pliant's own if any worker raised one, else the user's, else a loss."""
-    failures = getattr(error, "worker_failures", None) or {}
-    causes = [failures[rank] for rank in sorted(failures)] or [error]
-    own = [error for error in map(_find_own, causes) if error is not None]
-    if own:
-        return next((error for error in own if error.location), own[0])  # the one that says where
-    for rank in sorted(failures):
-        if not _is_dead(failures[rank]) and not lost_peer(failures[rank]):
-            return UserCodeError("worker.failed", f"rank {rank} raised:\n{failures[rank]}")
-    cause = next(filter(_is_dead, causes), causes[0])  # the others only noticed
-    return StorageError("cluster.worker-lost", f"a worker was lost: {cause}", hint="resume the run")
-
-
-def _is_dead(failure: BaseException) -> bool:
-    """Whether a worker was killed or answers no more. Ray Train's types for it are no part of its API."""
-    return isinstance(failure, ray.exceptions.RayActorError) or type(failure).__name__.startswith("WorkerHealthCheck")
-
-
-def _find_own(error: BaseException | None) -> PliantError | None:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if isinstance(error, PliantError):
-            return error
-        error = getattr(error, "_base_exc", None) or getattr(error, "cause", None) or error.__cause__
-    return None
 
 
 def in_thread(function: Any, *args: Any, **kwargs: Any) -> tuple[threading.Thread, dict[str, Any]]:

@@ -1,0 +1,424 @@
+"""Carries out what the pure parts decide: it looks at nodes and workers, asks the policy, and asks the workers.
+
+```
+nodes.look ─┐                                    ┌─► Hand: calls into the workers' gates
+gate.Report ┴► policy.running ─ keep, leave, abandon ┴─► EndGroup ─┐
+errors of ranks ─► causes.explain ─────────────────────────────────┴► budget.charge ─► again, or the verdict
+```
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pliant.elastic import causes, gate, policy
+from pliant.elastic.budget import Budget, Failure, Stop
+from pliant.elastic.gate import Report
+from pliant.elastic.nodes import Nodes, look, named, silent
+from pliant.elastic.policy import Abandon, Group, Leave, Limits, Memory, Progress, Start, Wait
+from pliant.elastic.settings import ElasticSettings
+from pliant.elastic.timeline import Timeline
+from pliant.elastic.watchdog import Watchdog
+from pliant.errors import EXIT_USER, BudgetError, PliantError
+
+LOOK_EVERY_S = 0.5
+WAIT_S = 0.5
+"""Between two looks at the nodes, while a group runs and while machines are waited for."""
+_ANSWER_S = 2.0
+_HOLD_S = 6.0
+"""How long ranks may take to answer when they are asked to leave."""
+_TOLD_S = 10.0
+_CULPRIT_S = 1.0
+"""How long is waited for the other ranks to say that they left; and for the one whose loss the others have noticed."""
+_LATE_S = 0.3
+"""Before a deadline, for ending a group that has not left."""
+_RESTART_S = 15.0
+"""What a restart costs before one was seen."""
+
+
+@dataclass(frozen=True)
+class Control:
+    """What the decisions need to know; travels to the controller's process.
+
+    Attributes:
+        resources: what one worker asks for.
+        steps: last step of the run.
+        tell: leaves notes for the driver.
+        committed_step: step of the run's newest committed checkpoint, None where there is none.
+        patience_s: longest that a worker may wait for storage.
+    """
+
+    elastic: ElasticSettings
+    resources: Mapping[str, float]
+    lanes: int
+    steps: int
+    tell: Callable[[list[dict[str, Any]]], object]
+    committed_step: Callable[[], int | None]
+    patience_s: float
+
+    @property
+    def limits(self) -> Limits:
+        own = self.elastic
+        most = min(own.max_workers, self.lanes)
+        return Limits(self.lanes, min(own.min_workers, most), most, own.settle, own.resize_interval)
+
+
+class Hand(ABC):
+    """Reaches into the workers of the group that runs."""
+
+    @abstractmethod
+    def ask(self, function: Callable[..., Any], *args: Any, timeout_s: float) -> dict[int, Any]:
+        """Calls a function in every worker's process; answers by rank, of those that gave one in time."""
+
+    @abstractmethod
+    def ask_later(self, rank: int, function: Callable[..., Any]) -> Any:
+        """Begins a call in one worker."""
+
+    @abstractmethod
+    def answer(self, call: Any) -> tuple[bool, Any]:
+        """Whether it has ended, and its answer; None where it failed."""
+
+    @abstractmethod
+    def silent_since(self) -> dict[int, float]:
+        """Ranks that owe an answer, and since when (monotonic seconds)."""
+
+
+class EndGroup(Exception):
+    """The group has to be ended from outside."""
+
+    def __init__(self, cause: Literal["preemption", "infrastructure"], text: str) -> None:
+        super().__init__(text)
+        self.cause, self.text = cause, text
+
+
+@dataclass
+class _Leaving:
+    """A group that was asked to leave."""
+
+    decision: Leave
+    since: float
+    tick: int | None = None
+    told: frozenset[int] = frozenset()
+
+
+class Brain:
+    """One for each start of a driver; lives in the controller's process.
+
+    Args:
+        hand: of the controller.
+    """
+
+    def __init__(self, control: Control, hand: Hand) -> None:
+        self._control, self._hand = control, hand
+        own = control.elastic
+        self.timeline = Timeline()
+        self.verdict: PliantError | None = None
+        """What the run ends with, once it is to end."""
+        self._budget = Budget(own.max_failures, own.max_failures_without_checkpoint, self._committed())
+        self._watchdog = Watchdog(own.stall_timeout, control.patience_s)
+        self._memory = Memory()
+        self._nodes: Nodes | None = None
+        self._looked_at = float("-inf")
+        self._members: tuple[str, ...] = ()
+        self._size_before = 0
+        self._leaving: _Leaving | None = None
+        self._report: Report | None = None
+        self._reported_at = 0.0
+        self._call: Any = None
+        self._furthest = 0
+        self._progressed = False
+        self._lost: frozenset[str] = frozenset()
+        self._probes = ThreadPoolExecutor(1, thread_name_prefix="pliant-probe")
+        self._probe: Future[frozenset[str]] | None = None
+        self._missed: frozenset[str] = frozenset()
+        self._in_doubt = False
+        self._free_only = False
+        self._waiting = ""
+        self._first_error_at: float | None = None
+        self._story = ""
+        self._cause = ""
+        self._restarts: list[float] = []
+
+    # ------------------------------------------------------------ no group
+
+    def idle(self) -> Start | Wait:
+        """What to do while no group runs."""
+        nodes = look(self._control.resources, free=self._free_only)
+        if self._in_doubt:
+            asked = {node.id: nodes.addresses[node.id] for node in nodes.nodes if node.room}
+            missed = silent(asked)
+            # Asked again: a busy machine may be late once.
+            self._lost = silent({name: asked[name] for name in missed})
+        decision = policy.idle(nodes.without(self._lost), self._control.limits)
+        if isinstance(decision, Wait):
+            if decision.reason != self._waiting:
+                self._waiting = decision.reason
+                self._tell("waiting", f"waiting for machines: {decision.reason}")
+            self.timeline.mark("waiting", starts=True)
+            time.sleep(WAIT_S)
+            return decision
+        self._in_doubt = bool(self._lost)
+        self._waiting = ""
+        self.timeline.mark("placement")
+        return decision
+
+    def started(self, nodes: tuple[str, ...]) -> None:
+        """A group has been started; ``nodes`` has the node of each rank."""
+        self._members = nodes
+        self._leaving = self._report = self._call = self._first_error_at = None
+        self._missed, self._probe = frozenset(), None
+        self._free_only = False
+        self._watchdog.begin()
+        self.timeline.mark("load")
+
+    def not_started(self, error: BaseException, *, timed_out: bool) -> bool:
+        """A group could not be started; whether to try again."""
+        if timed_out:  # others hold what was counted on: count what is free, and wait if that is too little
+            self._free_only = True
+            self._tell("failure", "the nodes did not give the workers their resources in time", cause="infrastructure")
+            return True
+        self._in_doubt = True
+        first = str(error).partition("\n")[0]
+        return self._charge(Failure("infrastructure", f"workers could not be started: {first}", None), None)
+
+    # ------------------------------------------------------------ a group runs
+
+    def running(self) -> None:
+        """Looks after the group; call it several times a second.
+
+        Raises:
+            EndGroup: it has to be ended from outside.
+        """
+        now = time.monotonic()
+        self._hear(now)
+        self._watch(now)
+        if self._leaving is not None:
+            self._press()
+        if now - self._looked_at < LOOK_EVERY_S:
+            return
+        self._looked_at = now
+        self._nodes = look(self._control.resources)
+        group = Group(self._members, self._report is not None and self._report.phase != "starting")
+        decision, self._memory = policy.running(
+            time.time(), self._nodes.without(self._lost), group, self._progress(), self._control.limits, self._memory
+        )
+        if isinstance(decision, Abandon):
+            raise EndGroup(decision.cause, decision.text)
+        if isinstance(decision, Leave):
+            self._leave(decision)
+
+    def hears_more(self, errors: Mapping[int, BaseException], *, finished: bool) -> bool:
+        """Whether to wait for what the other ranks have to say before these errors are judged."""
+        now = time.monotonic()
+        self._first_error_at = self._first_error_at or now
+        waited_s = now - self._first_error_at
+        if causes.left(errors):
+            return not finished and waited_s < _TOLD_S
+        only_noticed = all(causes.only_noticed(error) for error in errors.values())
+        return only_noticed and not finished and waited_s < _CULPRIT_S
+
+    def _hear(self, now: float) -> None:
+        """Takes rank 0's report when it has come, and asks for the next."""
+        if self._call is not None:
+            ended, report = self._hand.answer(self._call)
+            if not ended:
+                return
+            self._call = None
+            if isinstance(report, Report):
+                self._take(report, now)
+        self._call = self._hand.ask_later(0, gate.report)
+
+    def _take(self, report: Report, now: float) -> None:
+        self._report, self._reported_at = report, now
+        if report.stepped_s is not None:
+            self._progressed = True
+        if self.timeline.active and report.open_s is not None and self._leaving is None:
+            self._follow(report)
+        self._furthest = max(self._furthest, report.step)
+
+    def _follow(self, report: Report) -> None:
+        """A group that recovers: how far is it?"""
+        if self.timeline.part == "load":
+            self.timeline.mark("first_step", ago_s=report.open_s or 0.0)
+        if report.stepped_s is None:
+            return
+        if self.timeline.part == "first_step":
+            self.timeline.mark("replay", ago_s=report.stepped_s)
+        if report.step > self._furthest:
+            lost = max(self._furthest - report.first_step, 0)
+            ago_s = max(report.step - self._furthest - 1, 0) * (report.step_s or 0.0) + report.idle_s
+            parts = self.timeline.end(ago_s=ago_s)
+            self._restarts = [*self._restarts[-4:], parts["total"]]
+            before, after = self._size_before, len(self._members)
+            size = f"{before}→{after} workers" if before != after else f"{after} worker{'s' * (after > 1)}"
+            text = f"{size}: {self._story}; from step {report.first_step}, {lost} steps lost"
+            self._tell(
+                "recovered", f"{text}, training again after {parts['total']:.1f} s",
+                cause=self._cause, steps_lost=lost, workers_before=before, workers=after, seconds=parts,
+            )  # fmt: skip
+
+    def _watch(self, now: float) -> None:
+        """Raises EndGroup for a node that is gone, and for a group that stands still."""
+        self._look_for_silence(now)
+        stalled = self._watchdog.check(self._report, now - self._reported_at if self._report else 0.0)
+        if stalled:
+            stacks = self._hand.ask(gate.dump_stacks, timeout_s=3.0)
+            places = [f"rank {rank} in {place}" for rank, place in sorted(stacks.items()) if place]
+            places += [f"rank {r} does not answer" for r in range(len(self._members)) if r not in stacks]
+            self._in_doubt = True
+            raise EndGroup("infrastructure", f"{stalled}: {'; '.join(places[:8]) or 'no rank says where it stands'}")
+
+    def _look_for_silence(self, now: float) -> None:
+        since = {rank: at for rank, at in self._hand.silent_since().items() if now - at > causes.SILENT_S}
+        if self._report is not None and since:
+            progress_at = self._reported_at - self._report.idle_s
+            since = {rank: at for rank, at in since.items() if at > progress_at or rank == 0}
+        if self._probe is not None and self._probe.done():
+            missed = self._probe.result()
+            gone = missed & self._missed
+            self._probe, self._missed = None, missed
+            if gone and since:
+                self._lost |= gone
+                self._in_doubt = True
+                ranks = [rank for rank, node in enumerate(self._members) if node in gone]
+                longest = max(now - at for at in since.values())
+                where = f"node {named(sorted(gone))}, rank {', '.join(map(str, ranks))}"
+                raise EndGroup("infrastructure", f"{where}, does not answer for {longest:.0f} s")
+        suspects = {self._members[rank] for rank in since if rank < len(self._members)} | self._lost
+        if self._probe is None and suspects and self._nodes is not None:
+            known = {name: self._nodes.addresses[name] for name in suspects if name in self._nodes.addresses}
+            self._lost = frozenset(name for name in self._lost if name in known)
+            if since:
+                self._probe = self._probes.submit(silent, {n: a for n, a in known.items() if n in self._members})
+            elif known:
+                self._probe = self._probes.submit(self._still_lost, known)
+
+    def _still_lost(self, known: Mapping[str, Any]) -> frozenset[str]:
+        """Nodes that were lost may answer again; then they count as new room."""
+        self._lost = silent(known)
+        time.sleep(LOOK_EVERY_S)
+        return frozenset()
+
+    def _progress(self) -> Progress:
+        report = self._report
+        restart_s = sum(self._restarts) / len(self._restarts) if self._restarts else _RESTART_S
+        if report is None:
+            return Progress(self._control.steps, None, None, restart_s)
+        return Progress(self._control.steps - report.step, report.step_s, report.save_s, restart_s)
+
+    # ------------------------------------------------------------ leaving
+
+    def _leave(self, decision: Leave) -> None:
+        if self._leaving is None:
+            self._leaving = _Leaving(decision, time.monotonic())
+            self._begin_story(decision.cause, decision.text)
+            self.timeline.begin("save")
+            self._tell(decision.cause, f"{decision.text}: saving, then leaving", nodes=list(decision.nodes))
+            self._press()
+        elif decision.cause == "preemption" and self._leaving.decision.cause == "resize":
+            self._leaving.decision = decision
+        elif decision.deadline is not None:
+            deadlines = [d for d in (decision.deadline, self._leaving.decision.deadline) if d is not None]
+            self._leaving.decision = replace(self._leaving.decision, deadline=min(deadlines))
+
+    def _press(self) -> None:
+        """Goes on with asking the group to leave; ends it when the time is over."""
+        leaving = self._leaving
+        if leaving is None:
+            return
+        decision = leaving.decision
+        if decision.deadline is not None and time.time() > decision.deadline - _LATE_S:
+            raise EndGroup("preemption", f"{decision.text}: the time was over before the checkpoint was committed")
+        ranks = frozenset(range(len(self._members)))
+        if leaving.tick is None:
+            ticks = self._hand.ask(gate.hold, timeout_s=_ANSWER_S)
+            if frozenset(ticks) == ranks and None not in ticks.values():
+                leaving.tick = max(ticks.values())
+            elif time.monotonic() - leaving.since > _HOLD_S:
+                self._give_up_leaving(decision)
+                return
+        if leaving.tick is not None and leaving.told != ranks:
+            told = self._hand.ask(gate.stop_at, leaving.tick, decision.cause, timeout_s=_ANSWER_S)
+            leaving.told |= frozenset(told)
+
+    def _give_up_leaving(self, decision: Leave) -> None:
+        if decision.cause == "preemption":
+            raise EndGroup("preemption", f"{decision.text}, and not all workers answer")
+        self._hand.ask(gate.release, timeout_s=_ANSWER_S)
+        self._leaving = None
+
+    # ------------------------------------------------------------ a group has ended
+
+    def ended(self, errors: Mapping[int, BaseException]) -> bool:
+        """Judges the errors of a group's ranks; whether to start again. If not, ``verdict`` says why."""
+        step = self._report.step + 1 if self._report else None
+        if self._leaving is not None and causes.left(errors):
+            decision = self._leaving.decision
+            return self._charge(Failure(decision.cause, decision.text, step), None)
+        self._in_doubt = True
+        end = causes.explain(errors, step=step, gone=self._gone())
+        if end.failure is None:
+            self.verdict = end.error
+            return False
+        return self._charge(end.failure, end.error)
+
+    def ended_by(self, end: EndGroup) -> bool:
+        """Charges a group that was ended from outside; whether to start again."""
+        self._in_doubt = True
+        step = self._report.step + 1 if self._report else None
+        return self._charge(Failure(end.cause, end.text, step), None)
+
+    def _charge(self, failure: Failure, error: PliantError | None) -> bool:
+        now = time.monotonic()
+        if self._leaving is None:
+            idle_s = now - self._reported_at + self._report.idle_s if self._report is not None else 0.0
+            self.timeline.begin("teardown", detection_s=idle_s if not self.timeline.active else 0.0)
+            self._begin_story(failure.cause, failure.text)
+        else:
+            self.timeline.mark("teardown")
+        self._leaving = self._report = None
+        self._budget, what = self._budget.charge(failure, committed_step=self._committed(), progressed=self._progressed)
+        if isinstance(what, Stop):
+            hint = "look at the causes, then resume the run"
+            own = BudgetError("elastic.given-up", what.text, hint=hint)
+            self.verdict = error if what.exit_code == EXIT_USER and error is not None else own
+            return False
+        about = f" ({what.text})" if what.text else ""
+        if failure.cause in ("infrastructure", "user"):
+            self._tell("failure", f"{failure.text}: starting again{about}", cause=failure.cause)
+        return True
+
+    def _begin_story(self, cause: str, text: str) -> None:
+        self._story = f"{self._story}; {text}" if self.timeline.active and text not in self._story else text
+        self._cause = cause
+        if not self.timeline.active:
+            self._size_before = len(self._members)
+
+    def _gone(self) -> dict[int, str]:
+        """Ranks on nodes that drain or are lost."""
+        found: dict[int, str] = {}
+        nodes = {node.id: node for node in self._nodes.nodes} if self._nodes else {}
+        for rank, name in enumerate(self._members):
+            node = nodes.get(name)
+            if node is not None and node.draining:
+                found[rank] = f"node {name[:8]} goes away"
+            elif name in self._lost:
+                found[rank] = f"node {name[:8]} does not answer"
+        return found
+
+    def _committed(self) -> int | None:
+        try:
+            return self._control.committed_step()
+        except PliantError:  # storage is away: nothing new that is known of
+            return self._budget.committed_step if hasattr(self, "_budget") else None
+
+    def _tell(self, kind: str, text: str, **fields: Any) -> None:
+        try:
+            self._control.tell([{"kind": kind, "text": text, "time": round(time.time(), 3), **fields}])
+        except Exception:
+            return  # the driver is gone; so is everything here, in a moment
