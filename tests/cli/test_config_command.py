@@ -203,6 +203,13 @@ def test_explain_a_section_and_a_pipelines_own(work: Path, run: Run) -> None:
     assert run("config", "explain", "model.width", "--pipeline", "digits", cwd=work).returncode == 0
 
 
+def test_explain_an_entry_of_a_mapping(work: Path, run: Run) -> None:
+    done = run("config", "explain", "data.nulls.salary", cwd=work)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("data.nulls\n")
+    assert "COLUMN__valid" in done.stdout
+
+
 def test_explain_what_is_not_there(work: Path, run: Run) -> None:
     done = run("config", "explain", "optim.l", cwd=work)
     assert done.returncode == 2

@@ -258,6 +258,16 @@ def test_nulls_in_numbers_need_a_policy(tmp_path, column):
     assert f"data.nulls.{column}" in found.value.hint
 
 
+def test_nulls_of_all_columns_are_in_one_error(tmp_path):
+    with pytest.raises(ConfigError, match="3 columns have nulls") as found:
+        read_all(dataset(tmp_path, NULLS))
+    lines = found.value.message.splitlines()[1:]
+    assert [line.strip().split(" has ")[0] for line in lines] == [
+        "column 'i' (int32)", "column 'f' (float)", "column 'l' (fixed_size_list<item: int32>[2])",
+    ]  # fmt: skip
+    assert "data.nulls.i to mask" in found.value.hint
+
+
 def test_null_policies_mask_and_fill_and_leave_text_alone(tmp_path):
     manifest = dataset(tmp_path, NULLS)
     table = read_all(manifest, columns=["i", "f", "s"], nulls={"i": "mask", "f": 7.0})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pyarrow as pa
@@ -108,6 +109,15 @@ def test_errors_of_user_code(kind: type[Sound], code: str) -> None:
     with pytest.raises(UserCodeError) as caught:
         check(kind)
     assert caught.value.code == code
+    line = inspect.getsourcelines(kind.loss)[1]
+    assert caught.value.location == f"{__file__}:{line}"
+
+
+def test_a_mean_is_named_as_the_usual_cause() -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(Mean)
+    assert "most often a mean stands where a sum belongs: Loss(total=losses.sum())" in caught.value.hint
+    assert caught.value.location.startswith(f"{__file__}:")
 
 
 def test_an_optimizer_of_ones_own_is_built_by_its_factory() -> None:

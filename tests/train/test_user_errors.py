@@ -188,7 +188,7 @@ def _store(name: str) -> object:
     ("where", "says"),
     [
         ("model", "error[pipeline.raised] model raised OSError: no weights\n"),
-        ("nothing", "error[pipeline.collate] collate must return a dict of tensors; found NoneType\n"),
+        ("nothing", "  collate must return a dict of tensors; found NoneType\n"),
         ("summarize", "error[pipeline.raised] summarize raised KeyError: 'x'\n"),
     ],
 )

@@ -71,6 +71,7 @@ def explain(
     settings = list(leaves(schema))
     keys = tuple(key.split("."))
     meant = [leaf for leaf in settings if leaf.keys[: len(keys)] == keys]
+    meant = meant or [leaf for leaf in settings if leaf.is_mapping and keys[: len(leaf.keys)] == leaf.keys]
     if not meant:
         _, words = closest_key(keys, [*(leaf.keys for leaf in settings), *sections(schema)])
         hint = f"{words}?" if words else "pliant config show PIPELINE lists all settings"

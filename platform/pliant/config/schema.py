@@ -49,6 +49,11 @@ class Leaf:
         return ".".join(self.keys)
 
     @property
+    def is_mapping(self) -> bool:
+        """Whether it holds values by keys of the user's own: ``data.nulls.COLUMN``."""
+        return get_origin(self.field.annotation) is dict
+
+    @property
     def on_resume(self) -> str:
         """``free``, ``curve`` or ``frozen``; what declares nothing is frozen."""
         extra = self.field.json_schema_extra

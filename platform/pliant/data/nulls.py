@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pliant.data.settings import NullPolicy
-from pliant.errors import ConfigError
+from pliant.errors import ConfigError, listed
 
 VALID_SUFFIX = "__valid"
 
@@ -43,19 +44,21 @@ def apply_policies(table: pa.Table, policies: Mapping[str, NullPolicy]) -> pa.Ta
     Numeric columns, and lists of numbers, have the policy ``error`` unless given another; others are left alone.
 
     Raises:
-        ConfigError: nulls where they are refused, with column and number; the caller knows the place.
+        ConfigError: nulls where they are refused, with every such column and number; the caller knows the place.
     """
-    masks = []
+    masks, refused = [], []
     for index, field in enumerate(table.schema):
         policy = policies.get(field.name, "error" if _is_numeric(field.type) else None)
         column = table.column(index)
         if policy == "mask":
             masks.append((field.name + VALID_SUFFIX, column.is_valid()))
         if policy == "error":
-            _refuse_nulls(field, column)
+            refused += _nulls(field, column)
         elif policy is not None and column.null_count:
             filled = column.fill_null(_fill_value(field, policy))
             table = table.set_column(index, field, filled.cast(field.type))  # narrow decimals come back as wide ones
+    if refused:
+        _refuse(refused)
     for name, mask in masks:
         table = table.append_column(pa.field(name, pa.bool_()), mask)
     return table
@@ -71,17 +74,25 @@ def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
-def _refuse_nulls(field: pa.Field, column: pa.ChunkedArray) -> None:
+def _nulls(field: pa.Field, column: pa.ChunkedArray) -> list[tuple[pa.Field, int, int]]:
+    """Column, its nulls and all its values, where it has nulls."""
     nulls = column.null_count
     while not nulls and _is_list(column.type):
         column = pc.list_flatten(column)
         nulls = column.null_count
-    if nulls:
-        raise ConfigError(
-            "data.nulls",
-            f"column {field.name!r} ({field.type}) has nulls ({nulls} of {len(column)} values)",
-            hint=f"set data.nulls.{field.name} to mask (adds {field.name}{VALID_SUFFIX}) or to a value to fill in",
-        )
+    return [(field, nulls, len(column))] if nulls else []
+
+
+def _refuse(found: Sequence[tuple[pa.Field, int, int]]) -> NoReturn:
+    lines = [f"column {f.name!r} ({f.type}) has nulls ({nulls} of {values} values)" for f, nulls, values in found]
+    first = found[0][0].name
+    each = "" if len(found) == 1 else ", and so for the others"
+    raise ConfigError(
+        "data.nulls",
+        lines[0] if len(lines) == 1 else f"{len(lines)} columns have nulls:{listed(lines, 50)}",
+        hint=f"set data.nulls.{first} to mask (0 stands for a null, and {first}{VALID_SUFFIX} says where)"
+        f" or to a value to fill in{each}",
+    )
 
 
 def _fill_value(field: pa.Field, policy: NullPolicy) -> pa.Scalar:

@@ -10,7 +10,7 @@ from pliant.config.base import Settings, rule, setting, where
 from pliant.units import Seconds
 
 NullPolicy = Literal["error", "mask"] | Annotated[float, AllowInfNan(True)] | str
-"""``error`` refuses nulls, ``mask`` adds a boolean column ``NAME__valid``, any other value fills them."""
+"""``error`` refuses nulls, ``mask`` writes 0 and adds a boolean column ``NAME__valid``, any other value fills them."""
 
 
 class ReadSettings(Settings):
@@ -49,7 +49,9 @@ class DataSettings(Settings):
     columns: tuple[str, ...] | None = setting(None, on_resume="frozen")
     """Columns to read; default: those that the pipeline names, else all."""
     nulls: dict[str, NullPolicy] = setting({}, on_resume="frozen")
-    """Per column, what to do with nulls; a numeric column with nulls and no policy is refused."""
+    """Per column, what to do with nulls; a numeric column with nulls and no policy is refused. ``mask`` puts 0 (of
+    texts, the empty one) in their place and adds a boolean column ``COLUMN__valid``, false there; any other value than
+    ``error`` is put in their place itself."""
     prefetch_batches: int = setting(2, on_resume="free", ge=0)
     """Batches collated ahead of the step."""
     read: ReadSettings = setting(ReadSettings(), on_resume="free")

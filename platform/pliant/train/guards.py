@@ -11,10 +11,12 @@ from torch import nn
 
 from pliant.errors import ConfigError, PliantError, UserCodeError
 from pliant.train.protocols import Loss, Pipeline
-from pliant.train.usercode import collated, loss_of, user_code
+from pliant.train.usercode import collated, defined, loss_of, user_code
 
 _GIVE_UP = "or set model.allow_rank_local=true and give up that the curve is the same at every worker count"
 _TOLERANCE = 1e-3
+_SUMS = {"total": "losses.sum()", "weight": "the number of rows, or the sum of their weights"}
+"""What belongs into a ``Loss``."""
 
 
 def check_pipeline(pipeline: Pipeline[Any], model: nn.Module, rows: pa.Table, *, about: str = "") -> None:
@@ -79,12 +81,14 @@ def _check_zero_rows(pipeline: Pipeline[Any], probe: nn.Module, rows: pa.Table) 
             "pipeline.zero-rows",
             f"{type(pipeline).__name__} fails on zero rows: {type(error).__name__}: {error}",
             hint="a worker may have no rows in a micro-batch; collate and loss must take empty tensors",
+            location=defined(pipeline, "loss"),
         ) from error
     if float(loss.total) != 0.0 or float(loss.weight) != 0.0:
         raise UserCodeError(
             "pipeline.zero-rows",
             f"{type(pipeline).__name__}'s loss of zero rows is {float(loss.total)} with weight {float(loss.weight)};"
             " both must be 0: use sums, not means",
+            location=defined(pipeline, "loss"),
         )
 
 
@@ -100,5 +104,7 @@ def _check_rows_independent(pipeline: Pipeline[Any], probe: nn.Module, rows: pa.
                 "model.couples-rows",
                 f"{type(pipeline).__name__}.loss couples rows: its {name} over {rows.num_rows} rows is {together:.6g},"
                 f" over two parts of them {apart:.6g}",
-                hint=f"return sums over rows that do not depend on the other rows, {_GIVE_UP}",
+                hint=f"most often a mean stands where a sum belongs: Loss({name}={_SUMS[name]}). Return sums over rows"
+                f" that do not depend on the other rows, {_GIVE_UP}",
+                location=defined(pipeline, "loss"),
             )

@@ -72,7 +72,11 @@ class Pipeline(Generic[S]):
         raise UnpreparedPipeline(type(self).__name__)
 
     def model(self) -> nn.Module:
-        """Builds the model, on CPU and in float32. Called once per process under a fixed seed."""
+        """Builds the model, on CPU and in float32. Called under a fixed seed.
+
+        What a sharded module returns must not be changed in place (``out = out + y``, not ``out += y``) where it is a
+        view, as after ``squeeze`` or ``view``: FSDP2 would not see its backward, which then fails.
+        """
         raise NotImplementedError
 
     def blocks(self, model: nn.Module) -> list[nn.Module]:

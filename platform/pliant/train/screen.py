@@ -1,4 +1,4 @@
-"""The start screen of a run: its plan, what is not left to its default and why, and the commands that go with it."""
+"""The start screen of a run: its plan, the settings that were given and where, and the commands that go with it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_VALUE = 32
 def start_lines(launch: Launch) -> list[str]:
     """All of it, for people."""
     lines = [f"run {launch.name} at {launch.record.store.uri}", *launch.plan.lines(launch.config)]
-    lines += ["settings that are not left to their defaults:", *chosen_settings(launch.config, launch.origins)]
+    lines += ["settings that were given or derived:", *chosen_settings(launch.config, launch.origins)]
     if launch.changes:
         lines += [f"changed: {change}; the curve changes with it" for change in launch.changes.curve]
         lines += [f"changed: {change}" for change in launch.changes.free]
