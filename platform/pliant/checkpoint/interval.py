@@ -1,8 +1,8 @@
 """How long to wait between two checkpoints. Pure.
 
-A save every T seconds that costs C takes C/T of the time, and a loss every M seconds throws away T/2 on average: together
-that is least at T = √(2CM). J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17(9), 1974;
-J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22(3), 2006.
+A save every T seconds that costs C takes C/T of the time, and a loss every M seconds throws away T/2 on average: both
+together are least at T = √(2CM). J. W. Young, A first order approximation to the optimum checkpoint interval, CACM
+17(9), 1974; J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22(3), 2006.
 """
 
 from __future__ import annotations
