@@ -12,6 +12,7 @@ from pliant.storage.view import Claim, RestoreDecision, View, void_attempts
 RESTORE = "restore.json"
 STOP = "stop.json"
 HEARTBEAT = "heartbeat.json"
+CLUSTER = "cluster.json"
 
 
 @dataclass(frozen=True)

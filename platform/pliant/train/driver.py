@@ -41,8 +41,10 @@ from pliant.observe.output import DRIVER_LOG, Printed, leave_terminal_to_debugge
 from pliant.registry import PipelineRef, find_pipeline
 from pliant.settings import RunConfig
 from pliant.storage.attempts import Attempt, StopReason
+from pliant.storage.layout import encode
 from pliant.storage.record import RunRecord
 from pliant.storage.segments import LogWriter
+from pliant.storage.snapshot import CLUSTER
 from pliant.storage.store import Store
 from pliant.track.background import start_tracking
 from pliant.track.provenance import record_provenance
@@ -284,13 +286,14 @@ def _drive_here(
 def _drive_ray(
     launch: Launch, attempt: Attempt, console: Console, system: SystemLog, events: LogWriter, stopping: Stopping
 ) -> Ending:
-    from pliant.train.worker import RemoteBoard, available_workers, cluster, in_thread, run_workers, too_small
+    from pliant.train.worker import RemoteBoard, available_workers, cluster, in_thread, place, run_workers, too_small
 
     config, workers, every_s = launch.config, launch.plan.workers, launch.config.run.store.segment_every
     error: PliantError | None = None
     noise = Printed(launch.record.store, attempt.number, DRIVER_LOG, NullReporter(), every_s=every_s)
     with noise, cluster(config, workers=workers):
         stopping.arm()
+        attempt.write(CLUSTER, encode(place()))
         fitting = available_workers(config)
         workers = best_size(launch.plan.lanes, config.elastic.min_workers, config.elastic.max_workers, fitting=fitting)
         refusal = _too_little(launch, workers) if workers else too_small(config, fitting)

@@ -81,6 +81,12 @@ def cluster(config: Config, *, workers: int) -> Iterator[None]:
             ray.shutdown()
 
 
+def place() -> dict[str, Any]:
+    """Where the driver is: the address of its cluster's controller, as others join it, and its node there."""
+    context = ray.get_runtime_context()
+    return {"address": context.gcs_address, "node_id": context.get_node_id()}
+
+
 def worker_resources(config: Config) -> dict[str, float]:
     """Ray resources that each worker asks for: of a local cluster's nodes, each holds one worker."""
     return {**config.elastic.resources_per_worker, **(ONE_PER_NODE if config.cluster.nodes > 1 else {})}
