@@ -18,7 +18,7 @@ from pliant.observe.console import Console
 from tests.cli.conftest import Run
 from tests.train.runs import PIPELINE, SETTINGS, prepare
 
-LINES = ("metrics", "logs")
+LINES = ("metrics", "logs", "chaos")
 TALKING = str(Path(PIPELINE).with_name("talking.py"))
 
 
@@ -74,6 +74,7 @@ COMMANDS: dict[str, list[str]] = {
     "verify": ["ended"],
     "sync": ["ended"],
     "gc": ["ended"],
+    "chaos": ["ended", "--dry-run"],
     "doctor": [],
     "data inspect": ["data"],
     "data repack": ["data/train", "repacked"],

@@ -16,6 +16,7 @@ import typer
 
 from pliant import __version__
 from pliant.cli import (
+    chaos,
     cluster,
     config,
     data,
@@ -64,6 +65,7 @@ app.command("report")(report.report)
 app.command("verify")(verify.verify)
 app.command("sync")(sync.sync)
 app.command("gc")(gc.gc)
+app.command("chaos")(chaos.chaos)
 app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
 app.add_typer(config.app, name="config")

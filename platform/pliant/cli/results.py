@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from pliant.cli.run_results import (
+    ChaosLine,
     ComparedCurves,
     DamagedRun,
     EvaluationLine,
@@ -234,6 +235,7 @@ RESULTS: dict[str, Any] = {
     "verify": VerifiedRun,
     "sync": Synced,
     "gc": Garbage,
+    "chaos": ChaosLine,
     "doctor": Described,
     "data inspect": Inspected,
     "data repack": Repacked,

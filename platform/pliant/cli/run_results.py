@@ -190,6 +190,16 @@ class Synced(Result):
     step: int
 
 
+class ChaosLine(Result):
+    """A line of ``chaos``: ``skipped`` where there was nothing to hit."""
+
+    at_s: float
+    fault: str
+    node: str
+    text: str
+    skipped: bool
+
+
 class Garbage(Result):
     """``gc``."""
 
