@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.track.goodput import CATEGORIES, MEANINGS, Life, Steps, goodput, ledger, totals
+from pliant.track.causes import CAUSE_MEANINGS, CAUSES
+from pliant.track.goodput import CATEGORIES, CAUSED, MEANINGS, Life, Steps, by_cause, goodput, ledger, totals
 
 BEGIN = 1000.0
 
@@ -44,6 +45,9 @@ def test_a_killed_run_that_went_on() -> None:
     assert first.seconds == pytest.approx({"init": 10, "data": 5, "step": 15, "replayed": 15})
     assert (gap.attempt, gap.seconds) == (None, pytest.approx({"down": 100}))
     assert second.seconds == pytest.approx({"recovery": 5, "data": 3, "step": 9, "other": 3})
+    assert by_cause([first, gap, second]) == {
+        "replayed": {"driver": 15}, "recovery": {"driver": 5}, "waiting": {}, "down": {"driver": 100}
+    }  # fmt: skip
 
 
 def test_two_groups_of_one_driver() -> None:
@@ -54,6 +58,53 @@ def test_two_groups_of_one_driver() -> None:
     ]
     (account,) = ledger(lives)
     assert account.seconds == pytest.approx({"init": 10, "data": 15, "step": 45, "recovery": 30})
+
+
+def test_each_recovery_has_its_cause() -> None:
+    lives = [
+        Life(1, 1, BEGIN, BEGIN + 200, ended="stop"),
+        # machines go away: saved, left at 30; the next group starts at 40, trains from 44 on
+        Life(2, 1, BEGIN, BEGIN + 30, kept=steps(1, 5, at=BEGIN + 10), ended="preemption"),
+        # a worker is killed at 70 in step 12, which nobody noticed until 75; nothing was saved since step 9
+        Life(
+            3, 1, BEGIN + 40, None, from_step=5, ended="infrastructure", gone=BEGIN + 70,
+            kept=steps(6, 9, at=BEGIN + 44), lost=steps(10, 11, at=BEGIN + 60),
+        ),
+        # this one does not come to a step: 80 to 85
+        Life(4, 1, BEGIN + 80, None, from_step=9, ended="user", gone=BEGIN + 85),
+        Life(5, 1, BEGIN + 90, BEGIN + 150, from_step=9, kept=steps(10, 21, at=BEGIN + 92), ended="resize"),
+        Life(6, 1, BEGIN + 160, BEGIN + 200, from_step=21, kept=steps(22, 30, at=BEGIN + 164), ended="stop"),
+        Life(7, 7, BEGIN + 300, BEGIN + 320),
+        Life(8, 7, BEGIN + 304, BEGIN + 320, from_step=30, kept=steps(31, 33, at=BEGIN + 308)),
+    ]  # fmt: skip
+    accounts = ledger(lives)
+    assert by_cause(accounts) == {
+        "replayed": {"infrastructure": 10},
+        "recovery": {"preemption": 14, "infrastructure": 15, "user": 7, "resize": 14, "stop": 8},
+        "waiting": {},
+        "down": {"stop": 100},
+    }
+    assert sum(totals(accounts).values()) == 320
+
+
+def test_waiting_for_machines() -> None:
+    lives = [
+        # too few machines at first, from 5 on; then again, from 42 on; and in the end, from 90 on
+        Life(1, 1, BEGIN, BEGIN + 100, waits=[BEGIN + 5, BEGIN + 12, BEGIN + 42, BEGIN + 90]),
+        Life(2, 1, BEGIN + 20, BEGIN + 40, kept=steps(1, 5, at=BEGIN + 20), ended="preemption"),
+        Life(
+            3, 1, BEGIN + 60, None, from_step=5, kept=steps(6, 10, at=BEGIN + 65), ended="infrastructure",
+            gone=BEGIN + 85,
+        ),
+    ]  # fmt: skip
+    (account,) = ledger(lives)
+    assert account.seconds == pytest.approx(
+        {"init": 5, "waiting": 15 + 18 + 10, "data": 10, "step": 30, "recovery": 2 + 5, "other": 5}
+    )
+    assert account.causes == {
+        "waiting": {"start": 15, "preemption": 18, "infrastructure": 10}, "recovery": {"preemption": 7}
+    }  # fmt: skip
+    assert goodput([account]) == pytest.approx(30 / (100 - 43))
 
 
 def test_starts_that_never_came_to_a_step() -> None:
@@ -76,6 +127,7 @@ def test_a_driver_that_was_taken_over_while_it_lived() -> None:
 
 def test_every_category_is_explained() -> None:
     assert set(MEANINGS) == set(CATEGORIES)
+    assert set(CAUSE_MEANINGS) == set(CAUSES)
 
 
 seconds = st.floats(0, 1e4, allow_nan=False)
@@ -113,6 +165,9 @@ def histories(draw: st.DrawFn) -> list[Life]:
                 lost=Steps() if is_driver else draw(recorded()),
                 evaluations=[] if is_driver else draw(st.lists(st.tuples(moments, seconds), max_size=3)),
                 stalls=[] if is_driver else draw(st.lists(st.tuples(st.integers(1, 1000), seconds), max_size=3)),
+                ended=draw(st.none() | st.sampled_from(CAUSES)),
+                gone=None if is_driver else draw(st.none() | moments),
+                waits=draw(st.lists(moments, max_size=3)) if is_driver else [],
             )
         )
     return lives
@@ -129,5 +184,8 @@ def test_every_second_is_accounted_for_once(lives: list[Life]) -> None:
     for account in accounts:
         assert all(value > 0 for value in account.seconds.values())
         assert sum(account.seconds.values()) == pytest.approx(account.end - account.begin, rel=1e-9, abs=1e-6)
+        assert set(account.causes) == set(account.seconds) & set(CAUSED)
+        for category, causes in account.causes.items():
+            assert sum(causes.values()) == pytest.approx(account.seconds[category])
     share = goodput(accounts)
     assert share is None or 0 <= share <= 1 + 1e-9

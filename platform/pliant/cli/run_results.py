@@ -165,6 +165,7 @@ class Reported(Result):
     figures: list[str]
     attempts: int
     seconds: dict[str, float]
+    causes: dict[str, dict[str, float]]
     goodput: float | None
     events: int
     checkpoints: dict[str, str]

@@ -19,6 +19,7 @@ from pliant.storage.logs import read_log, read_superseded
 from pliant.storage.record import RunRecord
 from pliant.storage.snapshot import HEARTBEAT, AttemptInfo
 from pliant.storage.view import Verdict, View
+from pliant.track.causes import End, ends_of, waits_of
 from pliant.track.goodput import Account, Life, Steps, ledger
 from pliant.track.history import datasets
 from pliant.track.names import flatten
@@ -40,8 +41,9 @@ class AttemptCard:
 
     Attributes:
         first, last: steps of it that count; None without any.
-        ended: stop reason; of a driver without one, what is known of it; empty for a group without one.
+        ended: stop reason; of a driver without one, what is known of it; of a group without one, why it ended.
         detail: what it said besides.
+        why: why it ended, in a line.
     """
 
     number: int
@@ -59,6 +61,7 @@ class AttemptCard:
     conditions: Mapping[str, Any]
     ended: str
     detail: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -117,9 +120,12 @@ def collect(record: RunRecord) -> Collected:
     seen = _last_signs(record, attempts, (train, lost), now)
     stops = {info.number: record.stop_of(info.number) for info in attempts if info.stopped}
     starts = {event["attempt"]: event for event in events if event["kind"] == "start"}
-    lives = [_life(info, stops, starts, seen, train, lost, evaluations, events) for info in attempts]
     newest = max((info.number for info in attempts if info.claim.kind == "driver"), default=None)
     truth = truth_of(record)
+    said = {number: stop for number, stop in stops.items() if stop is not None}
+    living = newest if truth.status == "RUNNING" else None
+    ends = ends_of([info.claim for info in attempts], said, events, living=living)
+    lives = [_life(info, ends, said, starts, seen, train, lost, evaluations, events) for info in attempts]
     unsaid = {info.number: "died" for info in attempts if info.claim.kind == "driver"}
     if newest is not None:
         unsaid[newest] = truth.state
@@ -133,7 +139,7 @@ def collect(record: RunRecord) -> Collected:
         evaluations=evaluations,
         best=_best(record, view, evaluations),
         attempts=[
-            _card(info, life, stops.get(info.number) or {}, starts.get(info.number, {}), unsaid.get(info.number, ""))
+            _card(info, life, ends[info.number], said.get(info.number, {}), starts.get(info.number, {}), unsaid)
             for info, life in zip(attempts, lives, strict=True)
         ],
         accounts=ledger(lives),
@@ -197,7 +203,8 @@ def _last_signs(
 
 def _life(
     info: AttemptInfo,
-    stops: Mapping[int, dict[str, Any] | None],
+    ends: Mapping[int, End],
+    stops: Mapping[int, Mapping[str, Any]],
     starts: Mapping[int, Mapping[str, Any]],
     seen: Mapping[int, float],
     train: Columns,
@@ -227,10 +234,20 @@ def _life(
             for e in events
             if e["kind"] == "checkpoint" and e["attempt"] == info.number
         ],
+        ended=ends[info.number].cause,
+        gone=ends[info.number].at,
+        waits=waits_of(events, info.number),
     )
 
 
-def _card(info: AttemptInfo, life: Life, stop: Mapping[str, Any], start: Mapping[str, Any], unsaid: str) -> AttemptCard:
+def _card(
+    info: AttemptInfo,
+    life: Life,
+    end: End,
+    stop: Mapping[str, Any],
+    start: Mapping[str, Any],
+    unsaid: Mapping[int, str],
+) -> AttemptCard:
     claim = info.claim
     return AttemptCard(
         number=info.number,
@@ -246,8 +263,11 @@ def _card(info: AttemptInfo, life: Life, stop: Mapping[str, Any], start: Mapping
         lost_steps=len(life.lost),
         comparable=start.get("comparable"),
         conditions=start.get("conditions", {}),
-        ended=str(stop.get("reason", unsaid)),
+        ended=unsaid.get(info.number, "")
+        if claim.kind == "driver" and not stop
+        else str(stop.get("reason", end.cause or "")),
         detail=masked(str(stop.get("detail", ""))),
+        why=masked(end.text),
     )
 
 

@@ -16,7 +16,7 @@ from pliant.errors import StorageError
 from pliant.report.collect import Collected, collect, column
 from pliant.report.figures import HEIGHT, WIDTH, figures, steps_of
 from pliant.storage.record import RunRecord
-from pliant.track.goodput import CATEGORIES, MEANINGS, goodput, totals
+from pliant.track.goodput import CATEGORIES, MEANINGS, by_cause, goodput, totals
 from pliant.units import format_seconds
 
 REPORT = "report.html"
@@ -70,6 +70,7 @@ def summary(run: Collected) -> dict[str, Any]:
         "figures": [figure.name for figure in figures(run)[0]],
         "attempts": len(run.attempts),
         "seconds": {c: round(s, 3) for c, s in totals(run.accounts).items()},
+        "causes": {c: {why: round(s, 3) for why, s in parts.items()} for c, parts in by_cause(run.accounts).items()},
         "goodput": goodput(run.accounts),
         "events": len(run.events),
         "checkpoints": {v.checkpoint.name: v.state for v in run.checkpoints},
@@ -99,6 +100,7 @@ def render(run: Collected) -> str:
         tiles=_tiles(run),
         trouble=_trouble(run),
         seconds={c: s for c, s in totals(run.accounts).items() if s > 0},
+        causes=by_cause(run.accounts),
         stretches=run.accounts[-_MOST_ATTEMPTS:],
         meanings=MEANINGS,
         categories=CATEGORIES,
@@ -119,7 +121,7 @@ def _tiles(run: Collected) -> list[tuple[str, str, str]]:
     if len(steps):
         epoch = int(column(run.train, "epoch")[-1]) if "epoch" in run.train else 0
         tiles += [
-            ("step", f"{steps[-1]:,}", f"epoch {epoch + 1}"),
+            ("step", f"{steps[-1]:,}", f"in epoch {epoch}, counted from 0"),
             ("training loss", _value(loss[-1]), "at the last step"),
         ]
     tiles += [

@@ -2,9 +2,11 @@
 
 ```
 first claim                                                                                   last sign of life
-├─ init ─┬──────────── training ────────────┬─ other ─┬─ down ─┬─ recovery ─┬──────── training ────────┤
+├─ init ─┬──────────── training ────────────┬─ other ─┬─ down ─┬─ waiting ─┬─ recovery ─┬──── training ────┤
          └ data, step, evaluation, checkpoint, other; and the end of it, where it was cut: replayed
 ```
+
+What is no training for a reason (replayed, recovery, waiting, down) is split by the reason as well.
 """
 
 from __future__ import annotations
@@ -17,9 +19,16 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-Category = Literal["step", "data", "evaluation", "checkpoint", "replayed", "init", "recovery", "down", "other"]
+from pliant.track.causes import Cause
+
+Category = Literal[
+    "step", "data", "evaluation", "checkpoint", "replayed", "init", "recovery", "waiting", "down", "other"
+]
 CATEGORIES: tuple[Category, ...] = get_args(Category)
+CAUSED: tuple[Category, ...] = ("replayed", "recovery", "waiting", "down")
+"""Those that have a cause."""
 Floats = npt.NDArray[np.float64]
+_START: Cause = "start"
 
 MEANINGS: Mapping[Category, str] = {
     "step": "steps that count: forward, backward, update",
@@ -28,7 +37,8 @@ MEANINGS: Mapping[Category, str] = {
     "checkpoint": "training stood still for a save",
     "replayed": "steps that were lost and had to be done again",
     "init": "from the start to the first step",
-    "recovery": "from a later start to its first step",
+    "recovery": "from the end of one start to the first step of the next",
+    "waiting": "too few machines for elastic.min_workers",
     "down": "between two starts: nothing was running",
     "other": "the rest: recording, the last save, the end of an attempt",
 }
@@ -73,6 +83,9 @@ class Life:
         lost: its steps that were recorded and do not.
         evaluations: those that count: when each ended, and its seconds.
         stalls: saves: step, and seconds that training stood still.
+        ended: why it ended; None for one that is done, has not ended, or did not say.
+        gone: of a group that did not say when it ended: when it stopped getting on, as far as others have seen.
+        waits: of a driver: when it began to wait for machines, which lasts until its next group.
     """
 
     number: int
@@ -84,6 +97,9 @@ class Life:
     lost: Steps = field(default_factory=Steps)
     evaluations: Sequence[tuple[float, float]] = ()
     stalls: Sequence[tuple[int, float]] = ()
+    ended: Cause | None = None
+    gone: float | None = None
+    waits: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -94,12 +110,14 @@ class Account:
         attempt: the driver that ran then; None between two of them.
         begin, end: seconds since 1970.
         seconds: by category; they add up to ``end - begin``.
+        causes: for each category that has causes, its seconds by cause; they add up to the category's.
     """
 
     attempt: int | None
     begin: float
     end: float
     seconds: Mapping[Category, float]
+    causes: Mapping[Category, Mapping[Cause, float]] = field(default_factory=dict)
 
 
 def ledger(lives: Sequence[Life]) -> list[Account]:
@@ -112,31 +130,38 @@ def ledger(lives: Sequence[Life]) -> list[Account]:
     """
     drivers = sorted((life for life in lives if life.number == life.driver), key=lambda d: d.number)
     accounts: list[Account] = []
-    trained = False
+    trained, cause = False, _START  # why nothing trains, as long as nothing does
     cursor = drivers[0].begin if drivers else 0.0
     for driver, after in pairwise([*drivers, None]):
         if driver is None:
             break
         begin = max(driver.begin, cursor)
         if begin > cursor:
-            accounts.append(Account(None, cursor, begin, {"down": begin - cursor}))
+            gap = _Split()
+            gap.add({"down": begin - cursor}, cause)
+            accounts.append(gap.account(None, cursor, begin))
         end = begin if driver.end is None else driver.end
         end = max(begin, end if after is None else min(end, after.begin))
         groups = sorted((g for g in lives if g.driver == driver.number != g.number), key=lambda g: g.number)
-        seconds: dict[Category, float] = {}
-        cursor = begin
+        split, cursor = _Split(), begin
         for group, later in pairwise([*groups, None]):
             if group is None:
                 break
             start = _clip(group.begin, cursor, end)
-            last = group.end if group.end is not None else end if later is None else later.begin
-            _add(seconds, {"recovery" if trained else "init": start - cursor})
+            split.add(_until(start, cursor, driver.waits, "recovery" if trained else "init"), cause)
+            last = end if later is None else later.begin
+            last = next((at for at in (group.end, group.gone) if at is not None), last)
             cursor = _clip(last, start, end)
-            _add(seconds, _group(group, start, cursor, "recovery" if trained else "init"))
+            seconds = _group(group, start, cursor, "recovery" if trained else "init")
+            split.add({c: s for c, s in seconds.items() if c != "replayed"}, cause)
+            cause = group.ended or ("driver" if group.end is None else "stop")
+            split.add({"replayed": seconds.get("replayed", 0.0)}, cause)
             trained = trained or len(group.kept) + len(group.lost) > 0
-        _add(seconds, {"other" if groups else "recovery" if trained else "init": end - cursor})
+        split.add(_until(end, cursor, driver.waits, "other" if groups else "recovery" if trained else "init"), cause)
         cursor = end
-        accounts.append(Account(driver.number, begin, end, seconds))
+        if not groups or driver.ended is not None:
+            cause = driver.ended or ("driver" if driver.end is None else "stop")
+        accounts.append(split.account(driver.number, begin, end))
     return accounts
 
 
@@ -145,10 +170,20 @@ def totals(accounts: Sequence[Account]) -> dict[Category, float]:
     return {c: sum(account.seconds.get(c, 0.0) for account in accounts) for c in CATEGORIES}
 
 
+def by_cause(accounts: Sequence[Account]) -> dict[Category, dict[Cause, float]]:
+    """Seconds of all stretches together, for every category that has causes and every cause there was."""
+    found: dict[Category, dict[Cause, float]] = {c: {} for c in CAUSED}
+    for account in accounts:
+        for category, causes in account.causes.items():
+            for cause, seconds in causes.items():
+                found[category][cause] = found[category].get(cause, 0.0) + seconds
+    return found
+
+
 def goodput(accounts: Sequence[Account]) -> float | None:
-    """Share of the time in which the run was running that went into steps that count; None before there is any."""
+    """Share of the time in which the run had machines that went into steps that count; None before there is any."""
     seconds = totals(accounts)
-    ran = sum(seconds.values()) - seconds["down"]
+    ran = sum(seconds.values()) - seconds["down"] - seconds["waiting"]
     return seconds["step"] / ran if ran > 0 else None
 
 
@@ -191,10 +226,30 @@ def _fitted(parts: dict[Category, float], window: float) -> dict[Category, float
     return parts if total <= window else {c: s * window / total for c, s in parts.items()}
 
 
-def _add(seconds: dict[Category, float], more: Mapping[Category, float]) -> None:
-    for category, value in more.items():
-        if value > 0:
-            seconds[category] = seconds.get(category, 0.0) + value
+@dataclass
+class _Split:
+    """A stretch of time while it is taken apart."""
+
+    seconds: dict[Category, float] = field(default_factory=dict)
+    causes: dict[Category, dict[Cause, float]] = field(default_factory=dict)
+
+    def add(self, more: Mapping[Category, float], cause: Cause) -> None:
+        for category, value in more.items():
+            if value <= 0:
+                continue
+            self.seconds[category] = self.seconds.get(category, 0.0) + value
+            if category in CAUSED:
+                causes = self.causes.setdefault(category, {})
+                causes[cause] = causes.get(cause, 0.0) + value
+
+    def account(self, attempt: int | None, begin: float, end: float) -> Account:
+        return Account(attempt, begin, end, self.seconds, self.causes)
+
+
+def _until(end: float, begin: float, waits: Sequence[float], otherwise: Category) -> dict[Category, float]:
+    """Time without a group: from the first word of it waiting for machines, before that something else."""
+    since = min((at for at in waits if begin <= at < end), default=end)
+    return {otherwise: since - begin, "waiting": end - since}
 
 
 def _clip(value: float, low: float, high: float) -> float:
