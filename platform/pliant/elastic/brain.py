@@ -37,6 +37,8 @@ _CULPRIT_S = 1.0
 """How long is waited for the other ranks to say that they left; and for the one whose loss the others have noticed."""
 _LATE_S = 0.3
 """Before a deadline, for ending a group that has not left."""
+_STEADY_S = 3.0
+"""After its first step, before processes are started that stand by: they would slow down what is hurried."""
 _RESTART_S = 15.0
 """What a restart costs before one was seen."""
 
@@ -51,6 +53,7 @@ class Control:
         tell: leaves notes for the driver.
         committed_step: step of the run's newest committed checkpoint, None where there is none.
         patience_s: longest that a worker may wait for storage.
+        warm_up: imports what a worker needs.
     """
 
     elastic: ElasticSettings
@@ -60,6 +63,7 @@ class Control:
     tell: Callable[[list[dict[str, Any]]], object]
     committed_step: Callable[[], int | None]
     patience_s: float
+    warm_up: Callable[[], None]
 
     @property
     def limits(self) -> Limits:
@@ -82,6 +86,10 @@ class Hand(ABC):
     @abstractmethod
     def answer(self, call: Any) -> tuple[bool, Any]:
         """Whether it has ended, and its answer; None where it failed."""
+
+    @abstractmethod
+    def keep_spares(self, wanted: Mapping[str, int]) -> None:
+        """Has so many processes stand by on each node."""
 
     @abstractmethod
     def silent_since(self) -> dict[int, float]:
@@ -207,10 +215,24 @@ class Brain:
         decision, self._memory = policy.running(
             time.time(), self._nodes.without(self._lost), group, self._progress(), self._control.limits, self._memory
         )
+        self._stand_by(self._nodes)
         if isinstance(decision, Abandon):
             raise EndGroup(decision.cause, decision.text)
         if isinstance(decision, Leave):
             self._leave(decision)
+
+    def _stand_by(self, nodes: Nodes) -> None:
+        """Keeps a process ready for each place that a next group may take, once this one is under way."""
+        steady = self._report is not None and (self._report.stepped_s or 0.0) > _STEADY_S
+        if not self._control.elastic.spares or self._control.resources.get("GPU") or not steady:
+            return
+        left = self._control.limits.max_workers
+        wanted: dict[str, int] = {}
+        for node in sorted(nodes.without(self._lost), key=lambda node: node.id not in self._members):
+            if node.usable and left:
+                wanted[node.id] = min(node.room, left)
+                left -= wanted[node.id]
+        self._hand.keep_spares(wanted)
 
     def hears_more(self, errors: Mapping[int, BaseException], *, finished: bool) -> bool:
         """Whether to wait for what the other ranks have to say before these errors are judged."""
@@ -377,8 +399,8 @@ class Brain:
         now = time.monotonic()
         if self._leaving is None:
             idle_s = now - self._reported_at + self._report.idle_s if self._report is not None else 0.0
-            self.timeline.begin("teardown", detection_s=idle_s if not self.timeline.active else 0.0)
             self._begin_story(failure.cause, failure.text)
+            self.timeline.begin("teardown", detection_s=idle_s if not self.timeline.active else 0.0)
         else:
             self.timeline.mark("teardown")
         self._leaving = self._report = None

@@ -98,7 +98,8 @@ def _named(ranks: tuple[int, ...] | list[int]) -> str:
 
 def _out_of_memory(error: BaseException) -> bool:
     inner = getattr(error, "health_check_failure", error)
-    return isinstance(inner, ray.exceptions.OutOfMemoryError) or "OOM" in str(inner)
+    # An actor's death has no type for it; this is how Ray's memory monitor words it.
+    return isinstance(inner, ray.exceptions.OutOfMemoryError) or "running low on memory" in str(inner)
 
 
 def _announced(error: BaseException) -> bool:

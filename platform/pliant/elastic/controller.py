@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import ray
@@ -24,7 +25,7 @@ from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 from ray.train.v2._internal.execution.controller import TrainController
 from ray.train.v2._internal.execution.failure_handling import FailureDecision, FailurePolicy
 from ray.train.v2._internal.execution.scaling_policy import NoopDecision, ResizeDecision, ScalingPolicy
-from ray.train.v2._internal.execution.worker_group import WorkerGroup
+from ray.train.v2._internal.execution.worker_group import Worker, WorkerGroup
 from ray.train.v2._internal.execution.worker_group.poll import WorkerGroupPollStatus, WorkerStatus
 from ray.train.v2._internal.util import ObjectRefWrapper
 from ray.train.v2.api.config import FailureConfig
@@ -32,6 +33,7 @@ from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError
 
 from pliant.elastic.brain import Brain, Control, EndGroup, Hand
 from pliant.elastic.policy import Start
+from pliant.elastic.spares import Spares
 from pliant.errors import PliantError
 
 RAY_TRAIN = "2.60"
@@ -104,14 +106,24 @@ class Group(WorkerGroup):
     """A worker group that can be ended at once, and tells how far its start has come."""
 
     brain: Brain
+    spares: Spares
 
     def _create_placement_group(self, *args: Any, **kwargs: Any) -> Any:
         self.brain.timeline.mark("placement")
         return super()._create_placement_group(*args, **kwargs)
 
-    def _create_workers(self, *args: Any, **kwargs: Any) -> Any:
+    def _create_workers(
+        self, num_workers: int, placement_group: Any, resources_per_worker: dict[str, float], **kwargs: Any
+    ) -> Any:
         self.brain.timeline.mark("start")
-        return super()._create_workers(*args, **kwargs)
+        nodes = ray.util.placement_group_table(placement_group)["bundles_to_node_id"]
+        actors = self.spares.take(nodes)
+        cold = [bundle for bundle in range(num_workers) if bundle not in actors]
+        options = {**kwargs, "placement_group_bundle_indices": cold}
+        workers = super()._create_workers(len(cold), placement_group, resources_per_worker, **options) if cold else []
+        about = dict(zip(actors, ray.get([actor.get_metadata.remote() for actor in actors.values()]), strict=True))
+        workers += [Worker(actors[i], about[i], resources_per_worker, placement_group_bundle_index=i) for i in actors]
+        return WorkerGroup._assign_worker_ranks(workers)
 
     def silent_since(self) -> dict[int, float]:
         """Ranks that have not answered the poll that waits for them, and when it was sent (monotonic seconds)."""
@@ -140,8 +152,15 @@ class ElasticController(TrainController):
     def __init__(self, *, control: Control, **kwargs: Any) -> None:
         os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
         self._brain = Brain(control, _Hand(self))
-        self.worker_group_cls = type("Group", (Group,), {"brain": self._brain})
         context = kwargs["train_run_context"]
+
+        def spare(node: str) -> Any:
+            runtime_env = WorkerGroup._get_worker_runtime_env(context.run_config.worker_runtime_env)
+            here = {ray._raylet.RAY_NODE_ID_KEY: node}
+            return ray.remote(num_cpus=0, label_selector=here, runtime_env=runtime_env)(Group._worker_cls).remote()
+
+        self.spares = Spares(spare, control.warm_up)
+        self.worker_group_cls = type("Group", (Group,), {"brain": self._brain, "spares": self.spares})
         super().__init__(
             scaling_policy=_Scaling(context.scaling_config, self._brain),
             failure_policy=_Failures(self._brain),
@@ -280,6 +299,9 @@ class _Hand(Hand):
             return True, ray.get(call)
         except Exception:
             return True, None
+
+    def keep_spares(self, wanted: Mapping[str, int]) -> None:
+        self._controller.spares.keep(wanted)
 
     def silent_since(self) -> dict[int, float]:
         return dict(self._group().silent_since())

@@ -20,6 +20,9 @@ class ElasticSettings(Settings):
     resize_interval: Seconds = setting(60.0, on_resume="free", ge=0)
     """Shortest time between two changes of the worker count that nobody has to make: growing waits for it, leaving a
     machine that goes away does not."""
+    spares: bool = setting(True, on_resume="free")
+    """Keep a worker process standing by for each place, with everything imported, so that a restart need not wait for
+    the start of processes. Costs the memory of an idle interpreter with torch, about 300 MB each. Not with GPUs."""
     stall_timeout: Seconds | None = setting(None, on_resume="free", gt=0)
     """Time without any progress after which the workers are started again. Default: from the observed step times, and
     30 min for the first step."""

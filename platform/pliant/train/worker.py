@@ -140,6 +140,7 @@ def run_workers(config: Config, spec: WorkSpec, *, lanes: int, board: RemoteBoar
                 tell=board.exchange,
                 committed_step=partial(_committed_step, spec.run_uri, config.run.store),
                 patience_s=config.run.store.retry_for,
+                warm_up=_warm_up,
             ),
             train_loop_config={"spec": spec, "board": board, "reader": config.data.reader},
             torch_config=TorchConfig(backend="nccl" if resources.get("GPU") else "gloo"),
@@ -165,6 +166,10 @@ def run_workers(config: Config, spec: WorkSpec, *, lanes: int, board: RemoteBoar
 def _committed_step(run_uri: str, settings: StorageSettings) -> int | None:
     checkpoints = RunRecord.open(Store(run_uri, settings)).view().checkpoints()
     return max((ref.step for ref in checkpoints), default=None)
+
+
+def _warm_up() -> None:
+    """Whoever unpickles this function has imported this module, and with it what a worker needs."""
 
 
 def _lost_controller(error: BaseException) -> StorageError:
