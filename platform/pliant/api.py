@@ -10,6 +10,7 @@ pliant.Run.open("runs/first").resume({"elastic.max_workers": 4})
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from pliant.storage.owner import Owner
 from pliant.storage.record import RunRecord
 from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
+from pliant.track.status import groups_of, waiting_for_machines
 
 if TYPE_CHECKING:
     from pliant.observe.console import Console
@@ -182,7 +184,12 @@ class Run:
         drivers = [a.number for a in attempts if a.claim.kind == "driver"]
         last, evaluation = (last_entry(self.store, view, name) or {} for name in ("metrics", "evaluations"))
         stop = record.stop_of(drivers[-1]) if drivers and owner is None else None
-        state = _state(record, owner, stop)
+        state, detail = (
+            _state(record, owner, stop),
+            stop["detail"].splitlines()[0] if stop and stop.get("detail") else None,
+        )
+        if state == "running" and (reason := waiting_for_machines(record, view)) is not None:
+            state, detail = "waiting for machines", reason
         usable = view.checkpoints()
         best = best_checkpoint(self.store, usable)
         return {
@@ -198,10 +205,15 @@ class Run:
             "attempts": len(drivers),
             "owner": owner.describe() if owner else None,
             "last_sign_s": round(owner.age, 1) if owner else None,
-            "detail": stop["detail"].splitlines()[0] if stop and stop.get("detail") else None,
+            "detail": detail,
             "pipeline": record.identity["pipeline"],
             "uri": self.store.uri,
         }
+
+    def history(self) -> list[dict[str, Any]]:
+        """Every start of the run's workers, oldest first: ``attempt``, ``driver``, ``workers``, ``from_step``,
+        ``to_step``, ``began``, ``cause`` and ``why`` it ended. From the record alone."""
+        return [asdict(group) for group in groups_of(self.record)]
 
 
 def _state(record: RunRecord, owner: Owner | None, stop: Mapping[str, Any] | None) -> str:

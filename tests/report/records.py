@@ -49,9 +49,11 @@ class WrittenRun:
         self._positions: dict[CheckpointRef, dict[str, dict[str, int]]] = {}
         self._from = 0
 
-    def start(self, *, steps: int = 100, config: str | None = None, origins: Mapping[str, str] = ORIGINS) -> None:
-        """A driver claims the run and records its settings."""
-        self.driver = self._claim("driver", None)
+    def start(
+        self, *, steps: int = 100, config: str | None = None, origins: Mapping[str, str] = ORIGINS, alive: bool = False
+    ) -> None:
+        """A driver claims the run and records its settings; ``alive``: it is this process, else one that is gone."""
+        self.driver = self._claim("driver", None, process_identity() if alive else None)
         attempt = self.record.attempt(self.driver)
         attempt.write("origins.json", encode(dict(origins)))
         attempt.write("config.yaml", (config or CONFIG.format(steps=steps)).encode())
@@ -133,6 +135,12 @@ class WrittenRun:
         for number in (self.driver, *([self.group] if reason in ("done", "signal") else [])):
             stop = {"reason": reason, "detail": detail, "time": self.clock}
             self.store.put_if_absent(attempt_key(number, "stop.json"), encode(stop))
+
+    def leave(self, reason: str, *, after_s: float = 1.0) -> None:
+        """The group ends as it was asked to; its driver goes on."""
+        self.clock += after_s
+        stop = {"reason": reason, "detail": "", "time": self.clock}
+        self.store.put_if_absent(attempt_key(self.group, "stop.json"), encode(stop))
 
     def die(self, *, after_s: float = 3.0) -> None:
         """Killed without a word, a last heartbeat just before."""

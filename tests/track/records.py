@@ -45,10 +45,20 @@ class DrivenRun:
         self.driver = self.record.claim_driver({"pid": gone.pid, "pid_start": 1.0} if dead else None)
         text = CONFIG.format(storage=self.record.store.uri.rpartition("/")[0], long="short")
         self.driver.write("config.yaml", (config or text).encode())
-        self.group = self.record.claim_group(self.driver.number, {"world_size": 2})
+        self.events = LogWriter(self.record.store, self.driver, "events", every_s=600.0)
+        self.join(restored=restored)
+
+    def join(self, *, restored: CheckpointRef | None = None, workers: int = 2) -> None:
+        """A group of the driver."""
+        self.group = self.record.claim_group(self.driver.number, {"world_size": workers})
         attempt, seq = self._positions.get(restored, (0, 0)) if restored else (0, 0)
         self.group.restore(restored, {"metrics": {"attempt": attempt, "seq": seq}} if restored else {})
         self._log = LogWriter(self.record.store, self.group, "metrics", every_s=600.0)
+
+    def event(self, kind: str, text: str, **fields: Any) -> None:
+        """What the driver records of the controller."""
+        self.events.append({"kind": kind, "text": text, "time": time.time(), **fields})
+        self.events.flush()
 
     def steps(self, first: int, last: int, **values: float) -> None:
         """Trains these steps: their loss is 1 / step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from pathlib import Path
@@ -163,6 +164,37 @@ def test_parameters_are_those_of_the_first_start_and_long_ones_are_safe(run: Dri
     assert attempts == {f"attempts/a00000{n}" for n in (1, 2, 3, 4)}
     assert '"world_size": 2' in found.data.tags["pliant.attempt.000004"]
     assert '"ended": "signal"' in found.data.tags["pliant.attempt.000001"]
+
+
+def test_each_attempt_says_why_it_ended_and_with_how_many_workers_the_run_went_on(run: DrivenRun, uri: str) -> None:
+    run.start()
+    run.steps(1, 3, world_size=2)
+    checkpoint = run.commit(3)
+    run.event("preemption", "node a goes away in 30 s: saving, then leaving")
+    run.group.stop("preemption")
+    run.join(restored=checkpoint, workers=1)
+    run.steps(4, 5, world_size=1)
+    run.event("failure", "rank 0 died: starting again", cause="infrastructure")
+    run.join(restored=checkpoint, workers=3)
+    run.steps(4, 6, world_size=3)
+    run.end("done")
+    delivery(run, uri).deliver()
+    tags = the_run(uri).data.tags
+    attempts = [json.loads(tags[f"pliant.attempt.{number:06d}"]) for number in (1, 2, 3, 4)]
+    shown = [{k: one[k] for k in ("world_size", "ended", "cause", "why", "resize") if k in one} for one in attempts]
+    assert shown == [
+        {"ended": "done"},
+        {
+            "world_size": 2, "ended": "preemption", "cause": "preemption",
+            "why": "preemption: node a goes away in 30 s: saving, then leaving",
+        },
+        {
+            "world_size": 1, "resize": "2→1", "cause": "infrastructure",
+            "why": "infrastructure: rank 0 died: starting again",
+        },
+        {"world_size": 3, "resize": "1→3", "ended": "done"},
+    ]  # fmt: skip
+    assert history(uri, "world_size") == [(1, 2), (2, 2), (3, 2), (4, 3), (5, 3), (6, 3)]
 
 
 def test_the_dataset_is_an_input_with_the_digest_of_its_manifest(run: DrivenRun, uri: str, dataset: str) -> None:

@@ -34,7 +34,7 @@ class Explained(Result):
 
 
 class RunStatus(Result):
-    """``status RUN``, and each line of ``status --watch``."""
+    """A run in ``status``, and each line of ``status --watch``."""
 
     run: str
     state: str
@@ -51,6 +51,25 @@ class RunStatus(Result):
     detail: str | None
     pipeline: str
     uri: str
+
+
+class GroupLine(Result):
+    """One start of a run's workers: why it ended, and which steps it did."""
+
+    attempt: int
+    driver: int
+    workers: int | None
+    from_step: int
+    to_step: int | None
+    began: float
+    cause: Literal["start", "preemption", "resize", "infrastructure", "user", "driver", "stop"] | None
+    why: str
+
+
+class OneRunStatus(RunStatus):
+    """``status RUN``."""
+
+    history: list[GroupLine]
 
 
 class DamagedRun(Result):

@@ -25,7 +25,7 @@ from pliant.track.history import datasets
 from pliant.track.names import flatten
 from pliant.track.provenance import PROVENANCE_OBJECT
 from pliant.track.settings import masked
-from pliant.track.status import truth_of
+from pliant.track.status import living_driver, truth_of
 from pliant.track.tracker import DatasetCard
 from pliant.train.recorded import CODE_OBJECT, CONFIG_OBJECT, ORIGINS_OBJECT, Code
 
@@ -123,8 +123,7 @@ def collect(record: RunRecord) -> Collected:
     newest = max((info.number for info in attempts if info.claim.kind == "driver"), default=None)
     truth = truth_of(record)
     said = {number: stop for number, stop in stops.items() if stop is not None}
-    living = newest if truth.status == "RUNNING" else None
-    ends = ends_of([info.claim for info in attempts], said, events, living=living)
+    ends = ends_of([info.claim for info in attempts], said, events, living=living_driver(record))
     lives = [_life(info, ends, said, starts, seen, train, lost, evaluations, events) for info in attempts]
     unsaid = {info.number: "died" for info in attempts if info.claim.kind == "driver"}
     if newest is not None:

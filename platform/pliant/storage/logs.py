@@ -5,10 +5,11 @@ from __future__ import annotations
 import heapq
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 from pliant.errors import DamageError
@@ -22,14 +23,19 @@ _AHEAD = 32
 _END_BYTES = 64 * 2**10
 
 
-def read_log(store: Store, view: View, name: str) -> Iterator[dict[str, Any]]:
+def read_log(store: Store, view: View, name: str, *, of: Container[int] | None = None) -> Iterator[dict[str, Any]]:
     """The entries of a log that count in a view, each with the ``attempt`` that wrote it.
+
+    Args:
+        of: these attempts' alone; default: all.
 
     Raises:
         DamageError: a segment cannot be read, or entries that count are missing.
     """
     parts = [
-        _entries(store, view, name, attempt, segments) for attempt, segments in _segments(store, view, name).items()
+        _entries(store, view, name, attempt, segments)
+        for attempt, segments in _segments(store, view, name).items()
+        if of is None or attempt in of
     ]
     if name not in _TIMED:
         return (entry for part in parts for _, _, entry in part)
@@ -94,6 +100,26 @@ def last_entry(store: Store, view: View, name: str) -> dict[str, Any] | None:
             if lines:
                 return {**_parse(store, segment, lines[-1]), "attempt": attempt}
     return None
+
+
+def last_written(store: Store, name: str) -> dict[int, dict[str, Any]]:
+    """The newest entry that each attempt has written of a log, whether it counts or not. Reads the end of a segment of
+    each attempt; nothing is decided by them, so what cannot be read is passed over."""
+    found: dict[int, list[Segment]] = {}
+    for info in store.list(f"{LOGS}/{name}"):
+        if segment := parse_segment(info.key):
+            found.setdefault(segment.attempt, []).append(segment)
+
+    def newest(segments: list[Segment]) -> dict[str, Any] | None:
+        for segment in sorted(segments, reverse=True):
+            with suppress(FileNotFoundError, DamageError):
+                if lines := _last_lines(store, segment):
+                    return _parse(store, segment, lines[-1])
+        return None
+
+    with ThreadPoolExecutor(8) as pool:
+        entries = zip(found, pool.map(newest, found.values()), strict=True)
+        return {attempt: entry for attempt, entry in sorted(entries, key=itemgetter(0)) if entry is not None}
 
 
 def _last_lines(store: Store, segment: Segment) -> list[bytes]:

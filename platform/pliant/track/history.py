@@ -15,9 +15,11 @@ from pliant.storage.logs import read_log
 from pliant.storage.record import RunRecord
 from pliant.storage.snapshot import AttemptInfo
 from pliant.storage.view import View
+from pliant.track.causes import End, ends_of
 from pliant.track.names import flatten, shortened, stored_name
 from pliant.track.provenance import PROVENANCE_OBJECT
 from pliant.track.settings import TrackingSettings, masked
+from pliant.track.status import living_driver
 from pliant.track.tracker import DatasetCard
 
 CONFIG = "config.yaml"
@@ -129,16 +131,26 @@ def _config(record: RunRecord, number: int) -> dict[str, Any]:
 
 
 def _attempt_tags(record: RunRecord, view: View, attempts: list[AttemptInfo]) -> dict[str, str]:
+    every = list(read_log(record.store, view, "events"))
     events: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for event in read_log(record.store, view, "events"):
+    for event in every:
         events[event["attempt"]].append(event)
-    return {
-        f"pliant.attempt.{info.number:06d}": json.dumps(_attempt(record, info, events[info.number]), ensure_ascii=False)
-        for info in attempts
-    }
+    stops = {info.number: stop for info in attempts if info.stopped and (stop := record.stop_of(info.number))}
+    ends = ends_of([info.claim for info in attempts], stops, every, living=living_driver(record))
+    tags, before = {}, None
+    for info in attempts:
+        about = _attempt(info, stops.get(info.number), ends[info.number], events[info.number])
+        if info.claim.kind == "group":
+            size = info.claim.info.get("world_size")
+            about |= {"resize": f"{before}→{size}"} if before not in (None, size) else {}
+            before = size
+        tags[f"pliant.attempt.{info.number:06d}"] = json.dumps(about, ensure_ascii=False)
+    return tags
 
 
-def _attempt(record: RunRecord, info: AttemptInfo, events: list[dict[str, Any]]) -> dict[str, Any]:
+def _attempt(
+    info: AttemptInfo, stop: Mapping[str, Any] | None, end: End, events: list[dict[str, Any]]
+) -> dict[str, Any]:
     claim = info.claim
     began = float(claim.info.get("time", 0.0))
     about: dict[str, Any] = {
@@ -154,8 +166,10 @@ def _attempt(record: RunRecord, info: AttemptInfo, events: list[dict[str, Any]])
             about |= {"restored": event.get("restored"), "comparable": event.get("comparable")}
         elif event["kind"] in ("setting", "not-comparable", "quarantine"):
             about.setdefault(event["kind"], []).append(event["text"])
-    if stop := record.stop_of(info.number):
+    if stop is not None:
         about["ended"] = stop["reason"]
+    if end.cause is not None:
+        about |= {"cause": end.cause, "why": masked(end.text)}
     return about
 
 
