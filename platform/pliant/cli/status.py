@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("run", "state", "step", "loss", "checkpoint", "attempts")
 _CHANGES = ("state", "step", "checkpoint", "attempts")
-_OPEN = ("running", "unknown")
+_OPEN = ("running", "waiting for machines", "unknown")
+_MOST_LINES = 10
+"""Starts of workers that are shown to people; the newest are."""
 Facts = dict[str, Any]
 
 
@@ -56,7 +58,9 @@ def status(
     if not watch:
         every_run = _settled(_runs(target, run))
         if run is not None:
-            emit(every_run[0], as_json=as_json, text=_one(every_run[0]))
+            facts, history = every_run[0], _history(target)
+            text = "\n".join([_one(facts), *_lines(history or [])])
+            emit(facts if history is None else {**facts, "history": history}, as_json=as_json, text=text)
         else:
             emit({"runs": every_run}, as_json=as_json, text=_table(every_run, target))
         return
@@ -144,6 +148,33 @@ def _on_terminal() -> bool:
 
 def _one(facts: Facts) -> str:
     return "\n".join(f"{key:<12} {_show(value)}" for key, value in facts.items() if value not in (None, [], {}))
+
+
+def _history(target: RunTarget) -> list[Facts] | None:
+    """Every start of a run's workers; None where its record cannot be read."""
+    from pliant.api import Run
+    from pliant.errors import DamageError
+
+    try:
+        return Run.open(target.uri, target.settings.store).history()
+    except DamageError:
+        return None
+
+
+def _lines(history: Sequence[Facts]) -> list[str]:
+    """The newest starts of the workers, a line each: number, workers, steps, why it ended."""
+    shown = history[-_MOST_LINES:]
+    rows = []
+    for group in shown:
+        workers, first, last = group["workers"], group["from_step"] + 1, group["to_step"]
+        steps = "no step" if last is None else f"step {last}" if last == first else f"steps {first}–{last}"
+        count = "" if workers is None else f"{workers} worker{'s' * (workers != 1)}"
+        rows.append((f"attempt {group['attempt']}", count, steps, group["why"]))
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    widths[0] = max(widths[0], 12)
+    lines = ["  ".join([*map(str.ljust, row[:3], widths), row[3]]).rstrip() for row in rows]
+    hidden = len(history) - len(shown)
+    return [f"{'':<12} {hidden} earlier ones: --json shows them", *lines] if hidden else lines
 
 
 def _table(every: Sequence[Facts], target: RunTarget) -> str:
