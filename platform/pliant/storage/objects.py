@@ -157,12 +157,16 @@ class ObjectWriter:
         return self._upload is None
 
 
+def endpoint() -> str:
+    """URL of the S3 server that the environment names; empty where it names none."""
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    return next((os.environ[name] for name in names if os.environ.get(name)), "")
+
+
 def _connect(bucket: str, settings: StorageSettings, *, retries: int) -> ObjectStore:
     timeout = timedelta(seconds=settings.request_timeout)
-    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-    endpoint = next((os.environ[name] for name in names if os.environ.get(name)), "")
     client: dict[str, Any] = {"timeout": timeout, "connect_timeout": min(timeout, timedelta(seconds=5))}
-    if urlsplit(endpoint).hostname in ("127.0.0.1", "::1", "localhost"):
+    if urlsplit(endpoint()).hostname in ("127.0.0.1", "::1", "localhost"):
         client["allow_http"] = True
     retry: Any = {"max_retries": retries, "retry_timeout": timedelta(seconds=min(settings.retry_for, 240.0))}
     return from_url(bucket, client_options=client, retry_config=retry)
