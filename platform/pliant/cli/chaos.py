@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit_lines, open_run, say, write_result
-from pliant.errors import PliantError, UsageError
+from pliant.errors import PliantError, StorageError, UsageError
 from pliant.units import format_bytes, format_seconds, parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def chaos(
         typer.Option(
             help="Kinds, separated by commas: kill (a worker process), kill-node (a raylet and all below it), drain "
             "(notice, then gone), vanish (answers nothing), slow, fill-disk, corrupt (the newest checkpoint), "
-            "cut-storage. Default: kill,kill-node,drain."
+            "cut-storage (a server on this machine). Default: kill,kill-node,drain."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="The same one gives the same faults at the same times.")] = 0,
@@ -50,7 +50,9 @@ def chaos(
         typer.Option(metavar="FAULT[:NODE]", help="One fault, now. NODE: a name, the beginning of an id, or driver."),
     ] = None,
     deadline: Annotated[str, typer.Option(help="Notice that a drained node gets; then it is gone.")] = "10s",
-    lasts: Annotated[str, typer.Option("--for", help="How long a node is away or slow, or the disk full.")] = "20s",
+    lasts: Annotated[
+        str, typer.Option("--for", help="How long a node is away or slow, the disk full, storage away.")
+    ] = "20s",
     size: Annotated[str, typer.Option(help="Most that fill-disk takes.")] = "1GiB",
     duration: Annotated[str | None, typer.Option(help="End after so long. Default: with the run.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done when.")] = False,
@@ -134,16 +136,27 @@ class _Player:
         """Raises UsageError for faults that cannot be made on this run."""
         store = self._record.store
         if "cut-storage" in kinds:
-            hint = (
-                "stop the storage server for a while (kill -STOP, kill -CONT), or let the workers' machines drop what"
-                " they send to it: iptables -A OUTPUT -p tcp --dport PORT -j DROP, and -D to end it"
-            )
-            raise UsageError(
-                "chaos.cut-storage", "cut-storage: nothing of Pliant is between a run and its storage", hint=hint
-            )
+            self._refuse_cutting()
         if "fill-disk" in kinds and not store.is_local:
             hint = "the other faults are possible"
             raise UsageError("chaos.fill-disk", "object storage has no disk to fill", hint=hint, location=store.uri)
+
+    def _refuse_cutting(self) -> None:
+        from pliant.cluster.storage_faults import storage_server
+
+        store = self._record.store
+        hint = (
+            "it stops what listens at AWS_ENDPOINT_URL: a storage server on this machine, or a relay to one,"
+            " as in `socat TCP-LISTEN:9000,fork,reuseaddr TCP:HOST:PORT` and AWS_ENDPOINT_URL=http://127.0.0.1:9000 for"
+            " the run and for this command"
+        )
+        try:
+            if store.is_local:
+                raise LookupError("the run's storage is a path of this machine")
+            storage_server()
+        except LookupError as nothing:
+            message = f"cut-storage: {nothing.args[0]}"
+            raise UsageError("chaos.cut-storage", message, hint=hint, location=store.uri) from None
 
     def play(self, events: Iterable[Event], until_s: float, *, strict: bool) -> None:
         """Until the trace, its time or the run ends.
@@ -188,7 +201,11 @@ class _Player:
                 if end <= now:
                     stack.close()
             self._held = [(end, stack) for end, stack in self._held if end > now]
-            if self._record.owner() is None:
+            try:
+                ended = self._record.owner() is None
+            except StorageError:  # it may be away on purpose
+                ended = False
+            if ended:
                 say("the run has ended")
                 return False
             if now >= until:
@@ -208,6 +225,10 @@ class _Player:
                 from pliant.cluster.storage_faults import corrupt_newest_checkpoint
 
                 return _line(event, "", corrupt_newest_checkpoint(self._record.store, event.pick))
+            if event.fault == "cut-storage":
+                from pliant.cluster.storage_faults import stop_storage_server
+
+                return _line(event, "", stop_storage_server(self._for_s))
             return _line(event, "", self._fill())
         except LookupError as nothing:
             return _line(event, event.node, str(nothing.args[0]), skipped=True)

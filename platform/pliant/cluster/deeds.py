@@ -117,8 +117,9 @@ def plan(fault: str, *, deadline_s: float, for_s: float) -> str:
         if not workers:
             raise LookupError("no worker trains there")
         if fault == "kill":
-            Deed([identity(workers[0])]).begin()
-            return f"worker process {workers[0].pid} killed"
+            worker = max(workers, key=lambda process: sum(process.cpu_times()[:2]))  # not one that only stands by
+            Deed([identity(worker)]).begin()
+            return f"worker process {worker.pid} killed"
         Deed([identity(process) for process in workers], stop_s=for_s, awake=_AWAKE).begin()
         return f"{len(workers)} worker(s) run {_AWAKE:.0%} of the time for {for_s:.0f} s"
     node = [identity(raylet)]

@@ -1,4 +1,4 @@
-"""Faults of a run's storage, made on purpose: a full disk, a damaged checkpoint."""
+"""Faults of a run's storage, made on purpose: a full disk, a damaged checkpoint, a server that answers nothing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import psutil
+
+from pliant.cluster.deeds import Deed, identity
 from pliant.storage.layout import MANIFEST
+from pliant.storage.objects import endpoint
 from pliant.storage.snapshot import read_view
 from pliant.storage.store import Store
 
@@ -65,3 +70,26 @@ def corrupt_newest_checkpoint(store: Store, pick: float) -> str:
         data[place] ^= 0xFF
         store.put(file.key, bytes(data))
     return f"byte {place:,} of {file.key} inverted"
+
+
+def storage_server() -> psutil.Process:
+    """The process of this machine that listens where the environment says that object storage is: a server, or a relay.
+
+    Raises:
+        LookupError: there is none.
+    """
+    url = urlsplit(endpoint())
+    if not url.hostname:
+        raise LookupError("AWS_ENDPOINT_URL names no server of this machine")
+    port = url.port or (443 if url.scheme == "https" else 80)
+    for socket in psutil.net_connections(kind="tcp"):
+        if socket.status == psutil.CONN_LISTEN and socket.laddr.port == port and socket.pid:
+            return psutil.Process(socket.pid)
+    raise LookupError(f"no process of this machine and user listens at {url.geturl()}")
+
+
+def stop_storage_server(for_s: float) -> str:
+    """Lets the server answer nothing for a while; what was done, for people. LookupError as ``storage_server``."""
+    server = storage_server()
+    Deed([identity(server)], below=True, after_s=0.0, stop_s=for_s).begin()
+    return f"{server.name()} (pid {server.pid}), which listens at {endpoint()}, answers nothing for {for_s:.0f} s"
