@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 PEERS ?= .venv-peers
 
 .DEFAULT_GOAL := help
-.PHONY: help env lint test-fast test test-long test-hosts test-gpu bench bench-peers quickstart clean
+.PHONY: help env lint test-fast test test-long test-hosts test-gpu bench bench-peers quickstart demo clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -57,6 +57,9 @@ quickstart: $(STAMP)  ## prepare and train a small language model with two worke
 	@name=quickstart; if [ -e runs/$$name ]; then name=quickstart-$$(date +%Y%m%d-%H%M%S); \
 	  echo "runs/quickstart exists (to go on with it: $(BIN)/pliant resume quickstart); this run is $$name"; fi; \
 	  $(BIN)/pliant train stdlib_lm --name $$name
+
+demo: $(STAMP)  ## three nodes on this machine, one drained and one killed: what it costs, and that the numbers stay; 5 minutes
+	$(BIN)/python docs/demo.py
 
 clean:  ## removes the environments and caches; keeps datasets/ and runs/
 	rm -rf $(VENV) $(PEERS) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis platform/*.egg-info
