@@ -98,7 +98,7 @@ def make(*arguments: str) -> str:
 
 def test_make_help_lists_the_targets() -> None:
     listed = {line.split()[0] for line in make("help").splitlines()}
-    targets = "help env lint test-fast test test-long test-hosts test-gpu bench bench-peers quickstart clean"
+    targets = "help env lint test-fast test test-long test-hosts test-gpu bench bench-peers quickstart demo clean"
     assert listed == set(targets.split())
 
 
