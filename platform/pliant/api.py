@@ -215,6 +215,13 @@ class Run:
         ``to_step``, ``began``, ``cause`` and ``why`` it ended. From the record alone."""
         return [asdict(group) for group in groups_of(self.record)]
 
+    def time_spent(self) -> dict[str, Any]:
+        """Where every second of the run went: ``seconds`` by category, their ``causes``, and the ``goodput``, the share
+        of the time with machines that went into steps that count. Reads all of the metrics."""
+        from pliant.track.lives import read_accounts, spent
+
+        return spent(read_accounts(self.record))
+
 
 def _state(record: RunRecord, owner: Owner | None, stop: Mapping[str, Any] | None) -> str:
     if owner is not None:

@@ -113,7 +113,8 @@ def test_what_a_command_writes_is_what_its_schema_says(command: str, folder: Pat
 @pytest.mark.parametrize(
     "line",
     [
-        ["status", "ended"], ["status", "other"], ["status", "--watch"], ["metrics", "ended", "--eval"],
+        ["status", "ended"], ["status", "ended", "--time"], ["status", "other"], ["status", "other", "--time"],
+        ["status", "--watch"], ["metrics", "ended", "--eval"],
         ["metrics", "ended", "--audit"], ["metrics", "ended", "--against", "ended"],
         ["resume", "ended", "--explain"], ["logs", "ended", "--follow"],
         ["stop", "other", "--no-wait"],

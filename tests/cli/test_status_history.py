@@ -16,9 +16,9 @@ def written(tmp_path: Path) -> WrittenRun:
     return WrittenRun(str(tmp_path / "runs" / "r"), name="r")
 
 
-def shown(run: Run, folder: Path) -> list[str]:
+def shown(run: Run, folder: Path, *options: str) -> list[str]:
     """Lines about attempts and what follows them."""
-    lines = run("status", "r", cwd=folder).stdout.splitlines()
+    lines = run("status", "r", *options, cwd=folder).stdout.splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("uri "))
     return lines[first + 1 :]
 
@@ -54,6 +54,44 @@ def test_each_start_of_the_workers_is_a_line(written: WrittenRun, tmp_path: Path
         (5, 1, 140, 141, "stop"),
     ]  # fmt: skip
     assert "history" not in json.loads(run("status", "--json", cwd=tmp_path).stdout)["runs"][0]
+
+
+def test_time_is_shown_by_what_it_went_into_and_why(written: WrittenRun, tmp_path: Path, run: Run) -> None:
+    written.start()
+    written.join(startup_s=10)
+    written.steps(100, data_s=0.1, step_s=0.9)
+    saved = written.save(stall_s=0.5)
+    written.event("preemption", "node ab12 goes away in 28 s: saving, then leaving", log="driver")
+    written.leave("preemption", after_s=0.5)
+    written.wait(1)
+    written.event("waiting", "waiting for machines: no worker fits, elastic.min_workers is 1", log="driver")
+    written.wait(29)
+    written.join(saved, startup_s=9)
+    written.steps(110, data_s=0.1, step_s=0.9)
+    written.event("failure", "rank 1 died", log="driver", cause="infrastructure")
+    written.wait(5)
+    written.join(saved, startup_s=5)
+    written.steps(150, data_s=0.1, step_s=0.9)
+    written.end("done", after_s=2)
+    lines = shown(run, tmp_path, "--time")
+    assert lines[3:] == [
+        "time         3m42s, goodput 69.9%",
+        "  step       2m15s  60.8%",
+        "  data        15 s   6.8%",
+        "  checkpoint 0.5 s   0.2%",
+        "  replayed    10 s   4.5%  infrastructure 10 s",
+        "  init        10 s   4.5%",
+        "  recovery    20 s   9.0%  preemption 10 s, infrastructure 10 s",
+        "  waiting     29 s  13.1%  preemption 29 s",
+        "  other      2.5 s   1.1%",
+    ]
+    document = json.loads(run("status", "r", "--time", "--json", cwd=tmp_path).stdout)
+    assert document["time"]["seconds"]["step"] == pytest.approx(135)
+    refused = run("status", "--time", cwd=tmp_path)
+    assert (refused.returncode, refused.stderr.splitlines()[0]) == (
+        2,
+        "error[status.time] --time is of one run, and not with --watch",
+    )
 
 
 def test_a_long_history_is_cut(written: WrittenRun, tmp_path: Path, run: Run) -> None:

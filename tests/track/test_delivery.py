@@ -14,6 +14,7 @@ from pliant.data.manifest import load_or_build_manifest
 from pliant.storage.attempts import StopReason
 from pliant.track.background import connect, settle_status
 from pliant.track.delivery import Delivery
+from pliant.track.goodput import CATEGORIES, CAUSED
 from pliant.track.mlflow import MlflowTracker
 from pliant.track.settings import TrackingSettings
 from pliant.track.tracker import Card, Point
@@ -194,6 +195,8 @@ def test_each_attempt_says_why_it_ended_and_with_how_many_workers_the_run_went_o
         },
         {"world_size": 3, "resize": "1→3", "ended": "done"},
     ]  # fmt: skip
+    assert json.loads(tags["pliant.seconds"]).keys() <= set(CATEGORIES)
+    assert set(json.loads(tags["pliant.seconds_by_cause"])) <= set(CAUSED)
     assert history(uri, "world_size") == [(1, 2), (2, 2), (3, 2), (4, 3), (5, 3), (6, 3)]
 
 

@@ -27,6 +27,7 @@ from pliant.cli.run_results import (
     Step,
     Stopped,
     Synced,
+    TimedRunStatus,
     Trained,
     VerifiedRun,
 )
@@ -228,7 +229,7 @@ RESULTS: dict[str, Any] = {
     "preflight": PreflightResult,
     "train": Trained,
     "resume": Trained | Explained,
-    "status": Statuses | OneRunStatus | RunStatus | DamagedRun,
+    "status": Statuses | TimedRunStatus | OneRunStatus | RunStatus | DamagedRun,
     "logs": LogLine,
     "stop": Stopped,
     "metrics": Step | EvaluationLine | Sample | ComparedCurves,

@@ -66,10 +66,24 @@ class GroupLine(Result):
     why: str
 
 
+class TimeSpent(Result):
+    """Seconds of a run by category; those of categories that have causes, by cause; share of steps that count."""
+
+    seconds: dict[str, float]
+    causes: dict[str, dict[str, float]]
+    goodput: float | None
+
+
 class OneRunStatus(RunStatus):
     """``status RUN``."""
 
     history: list[GroupLine]
+
+
+class TimedRunStatus(OneRunStatus):
+    """``status RUN --time``."""
+
+    time: TimeSpent
 
 
 class DamagedRun(Result):

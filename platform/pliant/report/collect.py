@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from array import array
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,22 +13,18 @@ from pliant.checkpoint.verify import read_manifest
 from pliant.config.yamlfile import parse_yaml
 from pliant.errors import DamageError
 from pliant.storage.layout import attempt_key, decode
-from pliant.storage.logs import read_log, read_superseded
 from pliant.storage.record import RunRecord
-from pliant.storage.snapshot import HEARTBEAT, AttemptInfo
+from pliant.storage.snapshot import AttemptInfo
 from pliant.storage.view import Verdict, View
-from pliant.track.causes import End, ends_of, waits_of
-from pliant.track.goodput import Account, Life, Steps, ledger
+from pliant.track.goodput import Account, Life, ledger
 from pliant.track.history import datasets
+from pliant.track.lives import Columns, Lives, read_lives
 from pliant.track.names import flatten
 from pliant.track.provenance import PROVENANCE_OBJECT
 from pliant.track.settings import masked
-from pliant.track.status import living_driver, truth_of
+from pliant.track.status import truth_of
 from pliant.track.tracker import DatasetCard
 from pliant.train.recorded import CODE_OBJECT, CONFIG_OBJECT, ORIGINS_OBJECT, Code
-
-Columns = Mapping[str, tuple[np.ndarray, np.ndarray]]
-"""By name, the steps (int64) at which a number was recorded and its values (float64; NaN where it was not finite)."""
 
 _NO_SERIES = frozenset({"step", "time"})
 
@@ -112,19 +106,10 @@ def collect(record: RunRecord) -> Collected:
         DamageError, StorageError: a part of the record cannot be read.
     """
     now = time.time()
-    view, attempts = record.view(), record.attempts()
-    train = in_columns(read_log(record.store, view, "metrics"))
-    lost = in_columns(read_superseded(record.store, view, "metrics"))
-    evaluations = in_columns(read_log(record.store, view, "evaluations"))
-    events = list(read_log(record.store, view, "events"))
-    seen = _last_signs(record, attempts, (train, lost), now)
-    stops = {info.number: record.stop_of(info.number) for info in attempts if info.stopped}
-    starts = {event["attempt"]: event for event in events if event["kind"] == "start"}
+    known = read_lives(record)
+    view, attempts = known.view, known.attempts
     newest = max((info.number for info in attempts if info.claim.kind == "driver"), default=None)
     truth = truth_of(record)
-    said = {number: stop for number, stop in stops.items() if stop is not None}
-    ends = ends_of([info.claim for info in attempts], said, events, living=living_driver(record))
-    lives = [_life(info, ends, said, starts, seen, train, lost, evaluations, events) for info in attempts]
     unsaid = {info.number: "died" for info in attempts if info.claim.kind == "driver"}
     if newest is not None:
         unsaid[newest] = truth.state
@@ -133,16 +118,13 @@ def collect(record: RunRecord) -> Collected:
         uri=record.store.uri,
         taken=now,
         state=truth.state if newest is not None else "not started",
-        seen=None if newest is None else seen[newest],
-        train=train,
-        evaluations=evaluations,
-        best=_best(record, view, evaluations),
-        attempts=[
-            _card(info, life, ends[info.number], said.get(info.number, {}), starts.get(info.number, {}), unsaid)
-            for info, life in zip(attempts, lives, strict=True)
-        ],
-        accounts=ledger(lives),
-        events=events,
+        seen=None if newest is None else known.seen[newest],
+        train=known.train,
+        evaluations=known.evaluations,
+        best=_best(record, view, known.evaluations),
+        attempts=[_card(info, life, known, unsaid) for info, life in zip(attempts, known.lives, strict=True)],
+        accounts=ledger(known.lives),
+        events=known.events,
         checkpoints=view.verdicts(),
         settings=_settings(record, attempts),
         data=datasets(record),
@@ -151,103 +133,9 @@ def collect(record: RunRecord) -> Collected:
     )
 
 
-def in_columns(entries: Iterable[Mapping[str, Any]]) -> Columns:
-    """The numbers of a log's entries by name: a column takes a fraction of what the entries would.
-
-    ``null`` stands for a number that was not finite. The column ``time`` has one value an entry, as ``attempt`` has.
-    """
-    steps: dict[str, array[int]] = defaultdict(lambda: array("q"))
-    values: dict[str, array[float]] = defaultdict(lambda: array("d"))
-    for entry in entries:
-        for name, value in entry.items():
-            if value is None or isinstance(value, (int, float)):
-                steps[name].append(entry["step"])
-                values[name].append(np.nan if value is None else value)
-    return {name: (np.array(steps[name], dtype=np.int64), np.array(values[name], dtype=np.float64)) for name in steps}
-
-
-def column(columns: Columns, name: str) -> np.ndarray:
-    """The values of a column; empty where there is none."""
-    return columns[name][1] if name in columns else np.zeros(0)
-
-
-def _of_attempt(columns: Columns, number: int) -> Steps:
-    mine = column(columns, "attempt") == number
-    if not mine.any():
-        return Steps()
-    return Steps(*(column(columns, name)[mine] for name in ("step", "time", "data_s", "step_s")))
-
-
-def _last_signs(
-    record: RunRecord, attempts: Sequence[AttemptInfo], logs: Sequence[Columns], now: float
-) -> dict[int, float]:
-    """When each attempt was last heard of: a living driver now, another by its heartbeat and its own entries."""
-    owner = record.owner()
-    lives = owner is not None and owner.liveness(record.store.settings.heartbeat_fresh) == "alive"
-    signs = {info.number: float(info.claim.info.get("time", 0.0)) for info in attempts}
-    for info in attempts:
-        if HEARTBEAT in info.objects:
-            key = attempt_key(info.number, HEARTBEAT)
-            beat = decode(record.store.get(key), f"{record.store.uri}/{key}")
-            signs[info.number] = max(signs[info.number], float(beat.get("time", 0.0)))
-    for columns in logs:
-        for number, at in zip(column(columns, "attempt"), column(columns, "time"), strict=True):
-            signs[int(number)] = max(signs.get(int(number), 0.0), float(at))
-    for info in attempts:
-        signs[info.claim.driver] = max(signs[info.claim.driver], signs[info.number])
-    if owner is not None and lives:
-        signs[owner.attempt] = now
-    return signs
-
-
-def _life(
-    info: AttemptInfo,
-    ends: Mapping[int, End],
-    stops: Mapping[int, Mapping[str, Any]],
-    starts: Mapping[int, Mapping[str, Any]],
-    seen: Mapping[int, float],
-    train: Columns,
-    lost: Columns,
-    evaluations: Columns,
-    events: Sequence[Mapping[str, Any]],
-) -> Life:
-    stop = stops.get(info.number)
-    end = float(stop["time"]) if stop else seen[info.number] if info.claim.kind == "driver" else None
-    mine = column(evaluations, "attempt") == info.number
-    return Life(
-        number=info.number,
-        driver=info.claim.driver,
-        begin=float(info.claim.info.get("time", 0.0)),
-        end=end,
-        from_step=int(starts.get(info.number, {}).get("step", 0)),
-        kept=_of_attempt(train, info.number),
-        lost=_of_attempt(lost, info.number),
-        evaluations=[
-            (float(at), float(seconds))
-            for at, seconds in zip(column(evaluations, "time")[mine], column(evaluations, "seconds")[mine], strict=True)
-        ]
-        if mine.any()
-        else [],
-        stalls=[
-            (int(e["step"]), float(e["stall_s"]) + float(e.get("waited_s", 0.0)))
-            for e in events
-            if e["kind"] == "checkpoint" and e["attempt"] == info.number
-        ],
-        ended=ends[info.number].cause,
-        gone=ends[info.number].at,
-        waits=waits_of(events, info.number),
-    )
-
-
-def _card(
-    info: AttemptInfo,
-    life: Life,
-    end: End,
-    stop: Mapping[str, Any],
-    start: Mapping[str, Any],
-    unsaid: Mapping[int, str],
-) -> AttemptCard:
-    claim = info.claim
+def _card(info: AttemptInfo, life: Life, known: Lives, unsaid: Mapping[int, str]) -> AttemptCard:
+    claim, end = info.claim, known.ends[info.number]
+    stop, start = known.stops.get(info.number, {}), known.starts.get(info.number, {})
     return AttemptCard(
         number=info.number,
         kind=claim.kind,

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from pliant.report.collect import Collected, Columns
+from pliant.report.collect import Collected
 from pliant.report.envelope import Envelope, envelope, labels, log_ticks, short, ticks
+from pliant.track.lives import Columns
 
 WIDTH, HEIGHT = 1000, 300
 PIECES = 700

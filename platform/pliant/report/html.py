@@ -13,10 +13,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pliant import __version__
 from pliant.errors import StorageError
-from pliant.report.collect import Collected, collect, column
+from pliant.report.collect import Collected, collect
 from pliant.report.figures import HEIGHT, WIDTH, figures, steps_of
 from pliant.storage.record import RunRecord
 from pliant.track.goodput import CATEGORIES, MEANINGS, by_cause, goodput, totals
+from pliant.track.lives import column, spent
 from pliant.units import format_seconds
 
 REPORT = "report.html"
@@ -69,9 +70,7 @@ def summary(run: Collected) -> dict[str, Any]:
         "last_step": int(steps[-1]) if len(steps) else 0,
         "figures": [figure.name for figure in figures(run)[0]],
         "attempts": len(run.attempts),
-        "seconds": {c: round(s, 3) for c, s in totals(run.accounts).items()},
-        "causes": {c: {why: round(s, 3) for why, s in parts.items()} for c, parts in by_cause(run.accounts).items()},
-        "goodput": goodput(run.accounts),
+        **spent(run.accounts),
         "events": len(run.events),
         "checkpoints": {v.checkpoint.name: v.state for v in run.checkpoints},
         "settings": len(run.settings),

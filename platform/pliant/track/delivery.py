@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -19,7 +20,9 @@ from pliant.storage.layout import CheckpointRef, attempt_key, decode, encode
 from pliant.storage.logs import read_log_after
 from pliant.storage.record import RunRecord
 from pliant.storage.view import View
+from pliant.track.goodput import Account
 from pliant.track.history import CONFIG, RESOLVED, Facts, artifact, datasets, read_facts
+from pliant.track.lives import read_accounts, spent
 from pliant.track.names import numbers, ranges, stored_name, tag_value
 from pliant.track.settings import masked
 from pliant.track.status import Truth, truth_of
@@ -96,6 +99,8 @@ class Delivery:
                 self._deliver_log(log, view, math.inf if truth.ended or not log.cut else _covered(view))
             self._deliver_checkpoints(view)
             self._set_tags(self._notes())
+            if truth.ended:
+                self._set_tags(_time_tags(read_accounts(self._record)))
             self._uncompared = False
             return truth
         except BaseException:
@@ -274,6 +279,15 @@ class Delivery:
         if changed := {key: value for key, value in new.items() if self._tags.get(key) != value}:
             self._tracker.set_tags(changed)
             self._tags |= changed
+
+
+def _time_tags(accounts: Sequence[Account]) -> dict[str, str]:
+    """Where the run's time went, up to now."""
+    found = spent(accounts)
+    seconds = {category: seconds for category, seconds in found["seconds"].items() if seconds}
+    causes = {category: parts for category, parts in found["causes"].items() if parts}
+    share = {} if found["goodput"] is None else {"pliant.goodput": f"{found['goodput']:.4f}"}
+    return {"pliant.seconds": json.dumps(seconds), "pliant.seconds_by_cause": json.dumps(causes), **share}
 
 
 def _covered(view: View) -> int:

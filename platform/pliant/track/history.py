@@ -15,11 +15,11 @@ from pliant.storage.logs import read_log
 from pliant.storage.record import RunRecord
 from pliant.storage.snapshot import AttemptInfo
 from pliant.storage.view import View
-from pliant.track.causes import End, ends_of
+from pliant.track.causes import End
 from pliant.track.names import flatten, shortened, stored_name
 from pliant.track.provenance import PROVENANCE_OBJECT
 from pliant.track.settings import TrackingSettings, masked
-from pliant.track.status import living_driver
+from pliant.track.status import read_ends
 from pliant.track.tracker import DatasetCard
 
 CONFIG = "config.yaml"
@@ -135,8 +135,7 @@ def _attempt_tags(record: RunRecord, view: View, attempts: list[AttemptInfo]) ->
     events: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for event in every:
         events[event["attempt"]].append(event)
-    stops = {info.number: stop for info in attempts if info.stopped and (stop := record.stop_of(info.number))}
-    ends = ends_of([info.claim for info in attempts], stops, every, living=living_driver(record))
+    stops, ends = read_ends(record, attempts, every)
     tags, before = {}, None
     for info in attempts:
         about = _attempt(info, stops.get(info.number), ends[info.number], events[info.number])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from pliant.storage.attempts import ended_state
 from pliant.storage.logs import last_written, read_log
 from pliant.storage.record import RunRecord
 from pliant.storage.snapshot import AttemptInfo, read_decision
 from pliant.storage.view import View
-from pliant.track.causes import EVENTS, Cause, ends_of
+from pliant.track.causes import EVENTS, Cause, End, ends_of
 from pliant.track.settings import masked
 from pliant.track.tracker import Status
 
@@ -60,6 +62,21 @@ def truth_of(record: RunRecord) -> Truth:
     return Truth("RUNNING", "running", False, now)
 
 
+def read_ends(
+    record: RunRecord, attempts: Sequence[AttemptInfo], events: Sequence[Mapping[str, Any]]
+) -> tuple[dict[int, dict[str, Any]], dict[int, End]]:
+    """What each attempt said when it ended, of those that did, and how each ended.
+
+    Args:
+        attempts: all of the run.
+        events: those of its drivers at least.
+    """
+    stopped = [info.number for info in attempts if info.stopped]
+    with ThreadPoolExecutor(8) as pool:  # on object storage it is waiting, not work
+        stops = {n: stop for n, stop in zip(stopped, pool.map(record.stop_of, stopped), strict=True) if stop}
+    return stops, ends_of([info.claim for info in attempts], stops, events, living=living_driver(record))
+
+
 @dataclass(frozen=True)
 class GroupLine:
     """One start of a run's workers.
@@ -89,13 +106,10 @@ def groups_of(record: RunRecord) -> list[GroupLine]:
     view, attempts = record.view(), record.attempts()
     drivers = {info.number for info in attempts if info.claim.kind == "driver"}
     groups = [info for info in attempts if info.number not in drivers]
-    events = list(read_log(record.store, view, "events", of=drivers))
+    _, ends = read_ends(record, attempts, list(read_log(record.store, view, "events", of=drivers)))
     last = last_written(record.store, "metrics")
-    stopped = [info.number for info in attempts if info.stopped]
-    with ThreadPoolExecutor(8) as pool:  # on object storage it is waiting, not work
-        stops = {n: stop for n, stop in zip(stopped, pool.map(record.stop_of, stopped), strict=True) if stop}
+    with ThreadPoolExecutor(8) as pool:
         from_steps = list(pool.map(lambda info: _from_step(record, info), groups))
-    ends = ends_of([info.claim for info in attempts], stops, events, living=living_driver(record))
     return [
         GroupLine(
             info.number,
