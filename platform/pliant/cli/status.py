@@ -22,6 +22,7 @@ from pliant.cli.common import (
     write_result,
 )
 from pliant.cli.complete import complete_run
+from pliant.errors import UsageError
 
 if TYPE_CHECKING:
     from pliant.api import Run
@@ -45,6 +46,9 @@ def status(
         bool,
         typer.Option("--watch", help="Go on until nothing runs: a live table on a terminal, else lines on change."),
     ] = False,
+    time_spent: Annotated[
+        bool, typer.Option("--time", help="Of one run also where its time went, and why; reads all of its metrics.")
+    ] = False,
     every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks of --watch.")] = 2.0,
     as_json: JsonOption = False,
 ) -> None:
@@ -52,15 +56,17 @@ def status(
     if run is not None and "=" in run:  # pliant status run.storage=…
         overrides = [run, *(overrides or [])]
         run = None
+    if time_spent and (run is None or watch):
+        raise UsageError("status.time", "--time is of one run, and not with --watch", hint="name a run: `pliant ls`")
     target = resolve_run(run or "all", overrides)
     if run is not None:
         open_run(run, overrides)
     if not watch:
         every_run = _settled(_runs(target, run))
         if run is not None:
-            facts, history = every_run[0], _history(target)
-            text = "\n".join([_one(facts), *_lines(history or [])])
-            emit(facts if history is None else {**facts, "history": history}, as_json=as_json, text=text)
+            more = _more(target, time_spent=time_spent)
+            text = [_one(every_run[0]), *_lines(more.get("history", [])), *_ledger(more.get("time", {}))]
+            emit({**every_run[0], **more}, as_json=as_json, text="\n".join(text))
         else:
             emit({"runs": every_run}, as_json=as_json, text=_table(every_run, target))
         return
@@ -150,15 +156,16 @@ def _one(facts: Facts) -> str:
     return "\n".join(f"{key:<12} {_show(value)}" for key, value in facts.items() if value not in (None, [], {}))
 
 
-def _history(target: RunTarget) -> list[Facts] | None:
-    """Every start of a run's workers; None where its record cannot be read."""
+def _more(target: RunTarget, *, time_spent: bool) -> Facts:
+    """Every start of a run's workers, and where its time went; nothing where its record cannot be read."""
     from pliant.api import Run
     from pliant.errors import DamageError
 
     try:
-        return Run.open(target.uri, target.settings.store).history()
+        run = Run.open(target.uri, target.settings.store)
+        return {"history": run.history(), **({"time": run.time_spent()} if time_spent else {})}
     except DamageError:
-        return None
+        return {}
 
 
 def _lines(history: Sequence[Facts]) -> list[str]:
@@ -175,6 +182,25 @@ def _lines(history: Sequence[Facts]) -> list[str]:
     lines = ["  ".join([*map(str.ljust, row[:3], widths), row[3]]).rstrip() for row in rows]
     hidden = len(history) - len(shown)
     return [f"{'':<12} {hidden} earlier ones: --json shows them", *lines] if hidden else lines
+
+
+def _ledger(spent: Facts) -> list[str]:
+    """Where the time went, a line for each category: seconds, share, causes."""
+    if not spent:
+        return []
+    from pliant.units import format_seconds
+
+    whole = sum(spent["seconds"].values())
+    rows = []
+    for category, seconds in spent["seconds"].items():
+        if seconds:
+            causes = (f"{cause} {format_seconds(s)}" for cause, s in spent["causes"].get(category, {}).items())
+            rows.append((f"  {category}", format_seconds(seconds), f"{seconds / whole:.1%}", ", ".join(causes)))
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    widths[0] = max(widths[0], 12)
+    lines = [f"{c:<{widths[0]}} {s:>{widths[1]}}  {p:>{widths[2]}}  {why}".rstrip() for c, s, p, why in rows]
+    share = "" if spent["goodput"] is None else f", goodput {spent['goodput']:.1%}"
+    return [f"{'time':<12} {format_seconds(whole)}{share}", *lines]
 
 
 def _table(every: Sequence[Facts], target: RunTarget) -> str:
