@@ -85,6 +85,9 @@ def serving(service: MetadataService, host: str = "127.0.0.1", port: int = 0) ->
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         daemon_threads = True
 
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Whoever asked has gone: what a time limit is for."""
+
     with Server((host, port), Handler) as server:
         shown = f"[{host}]" if ":" in host else host
         service.url = f"http://{shown}:{server.server_address[1]}"
