@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pliant.storage.layout import CheckpointRef, Segment
-from pliant.storage.logs import read_log, read_superseded
+from pliant.storage.logs import last_written, read_log, read_superseded
 from pliant.storage.record import RunRecord
 from pliant.storage.segments import LogWriter
 from pliant.storage.store import Store
@@ -51,6 +51,21 @@ def test_lost_and_counting_entries_are_all_there_is(store: Store) -> None:
     assert pairs(read_log(store, record.view(), LOG)) == [(6, 1), (6, 2)]
     lost = [(2, s) for s in range(1, 10)] + [(4, s) for s in range(6, 9)]
     assert pairs(read_superseded(store, record.view(), LOG)) == lost
+
+
+def test_the_newest_entry_of_each_attempt_whether_it_counts_or_not(store: Store) -> None:
+    record = RunRecord.create(store, {"name": "run"})
+    assert last_written(store, LOG) == {}
+    write(group(record, None, 0), 1, 9)
+    saved = CheckpointRef(5, 2)
+    store.put(saved.manifest, b"{}")
+    write(group(record, saved, 5), 6, 7)
+    group(record, saved, 5).close()  # wrote nothing
+    store.put_if_absent(Segment(LOG, 8, 1).key, b'{"step":8}\n{"ste')
+    store.put_if_absent(Segment(LOG, 9, 1).key, b"nonsense\n")
+    assert last_written(store, LOG) == {2: {"step": 9}, 4: {"step": 7}, 8: {"step": 8}}
+    assert pairs(read_log(store, record.view(), LOG, of={4})) == []  # the newest attempt started from step 5
+    assert pairs(read_log(store, record.view(), LOG, of={2})) == [(2, step) for step in range(1, 6)]
 
 
 def test_a_lost_line_that_cannot_be_read_is_passed_over(store: Store) -> None:

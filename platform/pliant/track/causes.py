@@ -16,13 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from pliant.observe.board import CONTROL_KINDS
 from pliant.storage.view import Claim
 
 Cause = Literal["start", "preemption", "resize", "infrastructure", "user", "driver", "stop"]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 _ENDING = ("preemption", "resize", "failure")
-EVENTS = (*_ENDING, "waiting", "recovered")
-"""Kinds of a driver's events about its groups."""
 
 CAUSE_MEANINGS: Mapping[Cause, str] = {
     "start": "the run had not trained yet",
@@ -77,7 +76,7 @@ def ends_of(
     """
     told: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     for event in events:
-        if event["kind"] in EVENTS:
+        if event["kind"] in CONTROL_KINDS:
             told[event["attempt"]].append(event)
     times = {driver: [float(event["time"]) for event in mine] for driver, mine in told.items()}
 

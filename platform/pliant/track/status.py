@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from pliant.observe.board import CONTROL_KINDS
 from pliant.storage.attempts import ended_state
 from pliant.storage.logs import last_written, read_log
 from pliant.storage.record import RunRecord
 from pliant.storage.snapshot import AttemptInfo, read_decision
 from pliant.storage.view import View
-from pliant.track.causes import EVENTS, Cause, End, ends_of
+from pliant.track.causes import Cause, End, ends_of
 from pliant.track.settings import masked
 from pliant.track.tracker import Status
 
@@ -129,7 +130,7 @@ def waiting_for_machines(record: RunRecord, view: View) -> str | None:
     """What the newest driver said last of its workers, if that is that it waits for machines; else None."""
     newest = record.attempts()
     driver = max((info.number for info in newest if info.claim.kind == "driver"), default=0)
-    told = [event for event in read_log(record.store, view, "events", of={driver}) if event["kind"] in EVENTS]
+    told = [event for event in read_log(record.store, view, "events", of={driver}) if event["kind"] in CONTROL_KINDS]
     if not told or told[-1]["kind"] != "waiting" or float(newest[-1].claim.info.get("time", 0.0)) > told[-1]["time"]:
         return None
     return str(told[-1].get("text", ""))
