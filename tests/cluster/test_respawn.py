@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pliant.cluster.notice_agent import address_of
 from pliant.cluster.notices import Notice
-from pliant.cluster.raylet import blocking
+from pliant.cluster.raylet import blocking, shown
 from pliant.cluster.respawn import Backoff, differs, most_urgent
 
 
@@ -62,6 +62,11 @@ def test_the_address_stands_in_the_command() -> None:
     assert address_of([*ray, "--address", "[fd00::1]:6379"]) == "[fd00::1]:6379"
     for unknown in (["--head", "--port=6379"], ["--address=auto"], ["--address"], ["--address="]):
         assert address_of([*ray, *unknown]) == ""
+
+
+def test_the_command_is_shown_without_its_password() -> None:
+    assert shown(["ray", "start", "--redis-password=secret", "--head"]) == "ray start --redis-password=… --head"
+    assert shown(["ray", "start", "--redis-password", "secret"]) == "ray start --redis-password …"
 
 
 def test_the_command_blocks() -> None:

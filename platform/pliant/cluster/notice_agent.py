@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 
 from pliant.cluster import draining
 from pliant.cluster.notices import MetadataError, Notice, NoticeSource, Say, watch
-from pliant.cluster.raylet import Raylet
+from pliant.cluster.raylet import Raylet, shown
 from pliant.cluster.respawn import Backoff, differs, most_urgent
 from pliant.errors import PliantError
 
@@ -167,7 +167,7 @@ class NoticeAgent:
     def _start(self, now: float) -> None:
         waits = self._notices or self._stop_at is not None or now < self._next_start
         if self._raylet is None and self._may_start and not waits:
-            self._say(f"starting {' '.join(self._command)}")
+            self._say(f"starting {shown(self._command)}")
             self._raylet, self._started = Raylet(self._command), now
             self._asked_to_join = self._joined = False
             self._told = None
@@ -227,7 +227,7 @@ class NoticeAgent:
 
     def _not_joined(self, message: str) -> PliantError:
         hint = "what `ray start` said stands above; its logs are in the session's directory"
-        return PliantError("cluster.not-joined", message, hint=hint, location=" ".join(self._command))
+        return PliantError("cluster.not-joined", message, hint=hint, location=shown(self._command))
 
     # ------------------------------------------------------------ notices
     def _listen(self, source: NoticeSource) -> None:

@@ -27,6 +27,7 @@ _WITH_PARENT = (
     "except OSError as error: sys.exit(f'{sys.argv[2]}: {error.strerror}')\n"
 )
 _NODE_ID = re.compile(r"--node_id=([0-9a-f]+)")
+_PASSWORD = re.compile(r"(--redis-password[= ])\S+")
 _GCS_ADDRESS = re.compile(r"--gcs-address=(\S+)")
 # Ray's own drain on SIGTERM would come on top of the agent's, without its deadline.
 _ENVIRONMENT = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
@@ -48,6 +49,8 @@ class Raylet:
         self._child = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _WITH_PARENT, str(os.getpid()), *blocking(command)],
             env={**os.environ, **_ENVIRONMENT, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=2,  # stderr: what Ray has to say is talk
             start_new_session=True,  # a Ctrl-C at the terminal is for the agent; and all of Ray's is one process group
         )
         self._raylet: psutil.Process | None = None
@@ -107,6 +110,11 @@ class Raylet:
         with suppress(ProcessLookupError):  # what is left of its group, also where it ended by itself
             os.killpg(self.pid, signal.SIGKILL)
         return self._child.wait()
+
+
+def shown(command: Sequence[str]) -> str:
+    """The command for people, without its password."""
+    return _PASSWORD.sub(r"\1…", " ".join(command))
 
 
 def blocking(command: Sequence[str]) -> list[str]:
