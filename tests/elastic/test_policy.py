@@ -155,6 +155,33 @@ def test_a_probe_alone_never_ends_a_group(
         assert limits.best(other) > len(group.nodes)
 
 
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=8),
+    st.integers(1, 4),
+    st.floats(0, 10),
+    st.none() | st.floats(0, 120),
+    st.integers(0, 200),
+    st.integers(4, 12),
+)
+def test_a_group_grows_when_and_only_when_it_should(
+    rooms: list[int], workers: int, age_s: float, resized_s: float | None, steps_left: int, lanes: int
+) -> None:
+    nodes = [Node(f"n{i}", room) for i, room in enumerate(rooms)]
+    limits = replace(LIMITS, lanes=lanes, max_workers=lanes)
+    memory = Memory(
+        {node.id: NOW - age_s for node in nodes if node.room}, None if resized_s is None else NOW - resized_s
+    )
+    group = Group(("n0",) * workers, training=True)
+    decision, after = running(NOW, nodes, group, replace(PROGRESS, steps_left=steps_left), limits, memory)
+    useful = [size for size in useful_workers(lanes, 1, lanes) if size <= sum(rooms)]
+    target = max(useful, default=0)
+    faster = 1 - lane_steps(lanes, target) / lane_steps(lanes, workers) if target else 0.0
+    pays = steps_left * 0.5 * faster > 2 * 8.0
+    calm = age_s >= 2.0 and (resized_s is None or resized_s >= 60.0)
+    assert isinstance(decision, Leave) == (target > workers and pays and calm)
+    assert after.resized_at == (NOW if isinstance(decision, Leave) else memory.resized_at)
+
+
 # ---------------------------------------------------------------- notices
 
 
