@@ -38,17 +38,17 @@ _IDENTITIES = {
 }
 
 
-def _free_ports(count: int) -> list[int]:
+def _free_ports(count: int, address: str) -> list[int]:
     """Ports below 20000 that are free now, with the port 10000 above, which weed takes for its gRPC."""
     ports: list[int] = []
     with ExitStack() as held:
         while len(ports) < count:
             probe = held.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
+            probe.bind((address, 0))
             port = 10_000 + probe.getsockname()[1] % 9_000
             try:
                 for candidate in (port, port + 10_000):
-                    held.enter_context(socket.socket()).bind(("127.0.0.1", candidate))
+                    held.enter_context(socket.socket()).bind((address, candidate))
             except OSError:
                 continue
             ports.append(port)
@@ -60,20 +60,22 @@ class S3Server:
 
     Args:
         directory: where data and log go; a temporary directory, removed by ``close``, when None.
+        address: where it listens.
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, directory: Path | None = None, *, address: str = "127.0.0.1") -> None:
         self._own = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="pliant-s3-"))
-        self._ports = _free_ports(4)
+        self.address = address
+        self._ports = _free_ports(4, address)
         self._process: subprocess.Popen[bytes] | None = None
         (self.directory / "data").mkdir(parents=True, exist_ok=True)
         (self.directory / "s3.json").write_text(json.dumps(_IDENTITIES))
 
     @property
     def endpoint(self) -> str:
-        """``http://127.0.0.1:PORT``."""
-        return f"http://127.0.0.1:{self._ports[3]}"
+        """``http://ADDRESS:PORT``."""
+        return f"http://{self.address}:{self._ports[3]}"
 
     @property
     def env(self) -> dict[str, str]:
@@ -93,7 +95,13 @@ class S3Server:
         """Starts the server and returns when it answers; RuntimeError with its log when it does not."""
         master, volume, filer, s3 = self._ports
         weed = Path(sys.executable).parent / "weed"
-        command = [str(weed), "server", f"-dir={self.directory / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
+        command = [
+            str(weed),
+            "server",
+            f"-dir={self.directory / 'data'}",
+            f"-ip={self.address}",
+            f"-ip.bind={self.address}",
+        ]
         command += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", f"-s3.port={s3}"]
         command += ["-master.telemetry=false", "-master.volumeSizeLimitMB=64", "-master.volumePreallocate=false"]
         command += [
@@ -124,9 +132,9 @@ class S3Server:
 
     def _usable(self) -> bool:
         """Whether a file can be written and read back: the S3 port answers before the volumes do."""
-        url = f"http://127.0.0.1:{self._ports[2]}/buckets/{BUCKET}/.ready"
+        url = f"http://{self.address}:{self._ports[2]}/buckets/{BUCKET}/.ready"
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[3]}/status", timeout=2):
+            with urllib.request.urlopen(f"http://{self.address}:{self._ports[3]}/status", timeout=2):
                 pass
             write = urllib.request.Request(url, data=b"ready", method="PUT")
             with urllib.request.urlopen(write, timeout=2), urllib.request.urlopen(url, timeout=2) as answer:
