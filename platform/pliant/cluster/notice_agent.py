@@ -36,6 +36,7 @@ _TICK_S = 0.5
 _JOINING_TICK_S = 0.1
 _DRAIN_AGAIN_S = 2.0
 _STOP_PATIENCE_S = 5.0
+_ASKED_BY_OTHERS_S = 30.0  # an autoscaler that lets a node go takes its machine next
 _SETTLE_S = 2.5  # `ray start` looks at its processes once a second
 _DEADLINE_IS_NEAR_S = 2.0
 _STOP = (signal.SIGTERM, signal.SIGINT)
@@ -197,12 +198,17 @@ class NoticeAgent:
         if self._told:
             self._say("the node is drained, its raylet has ended")
             self._backoff = self._backoff.fresh()
+            wait_s = self._backoff.wait_s
+        elif code == 0:
+            self._say("the raylet was made to end by somebody else (the autoscaler, `ray stop`, a drain)")
+            wait_s = max(_ASKED_BY_OTHERS_S, self._backoff.first_s)
         else:
-            self._backoff = self._backoff.after(now - self._started)
             self._say(f"the raylet ended by itself (`ray start`: {code})")
-            if self._respawn and self._stop_at is None:
-                self._say(f"the next one starts in {self._backoff.wait_s:.0f} s")
-        self._next_start = now + self._backoff.wait_s
+            self._backoff = self._backoff.after(now - self._started)
+            wait_s = self._backoff.wait_s
+        self._next_start = now + wait_s
+        if self._respawn and self._stop_at is None and not self._notices:
+            self._say(f"the next one starts in {wait_s:.0f} s")
         return code
 
     def _has_joined(self, raylet: Raylet, error: PliantError | None) -> None:

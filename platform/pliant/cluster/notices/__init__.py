@@ -86,10 +86,10 @@ def watch(
     while not stop.is_set():
         try:
             found = source.read()
-        except MetadataError as error:
+        except Exception as error:  # whatever it sends: the next answer may be the notice
             if not trouble:
                 say(f"{source.name}: no usable answer ({error}); it is asked on")
-            trouble = str(error)
+            trouble = str(error) or type(error).__name__
         else:
             if trouble:
                 say(f"{source.name}: answers again")

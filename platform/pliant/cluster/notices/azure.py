@@ -101,7 +101,8 @@ class AzureSource:
         return name
 
     def _take(self, events: list[dict[str, Any]]) -> None:
-        ours = [event for event in events if self._machine in (event.get("Resources") or ())]
+        machine = self._machine.casefold()  # Azure's names have no case
+        ours = [e for e in events if machine in (str(name).casefold() for name in e.get("Resources") or ())]
         for event in ours:
             name = str(event.get("EventId"))
             if event.get("NotBefore"):

@@ -38,9 +38,9 @@ def ask(
     Raises:
         MetadataError: no connection, no answer in time, none that is HTTP, or one that is no text or too long.
     """
-    parts = urlsplit(url)
-    path = f"{parts.path}?{parts.query}" if parts.query else parts.path
     try:
+        parts = urlsplit(url)
+        path = f"{parts.path}?{parts.query}" if parts.query else parts.path
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
         try:
             connection.connect()
