@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 EVENTS = ("notice", "killed", "vanished", "growth")
-EVENT_AT_STEP = 75
+EVENT_AT_STEP = 175  # steady by then, and 25 steps after a checkpoint
 DEADLINE_S = 8.0
 GIVE_UP_AFTER_S = 240.0
 SETTINGS: dict[str, dict[str, str]] = {

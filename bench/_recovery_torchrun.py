@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 EVENTS = ("notice", "killed", "growth")
-EVENT_AT_STEP = 75
+EVENT_AT_STEP = 175  # steady by then, and 25 steps after a checkpoint
 GIVE_UP_AFTER_S = 180.0
 SETTINGS = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 RENDEZVOUS = "last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=3"
