@@ -16,10 +16,12 @@ from pliant.cli.main import main
 from pliant.errors import EXIT_USAGE
 from pliant.observe.output import output_log
 from pliant.storage.attempts import StopReason
+from pliant.storage.layout import CheckpointRef
 from pliant.storage.record import RunRecord
 from pliant.storage.segments import LogWriter
 from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
+from pliant.storage.view import QUARANTINE
 from tests.cli.conftest import Run
 from tests.command import ROOT
 
@@ -91,6 +93,23 @@ def test_ls_shows_pipelines_spaces_and_runs(tmp_path: Path, run: Run) -> None:
     ]
 
 
+def test_gc_says_what_it_would_remove_and_why_the_rest_is_kept(tmp_path: Path, run: Run) -> None:
+    driven = Driven(tmp_path, "r")
+    whole, damaged, unfinished = (CheckpointRef(step, driven.group.number) for step in (1, 2, 3))
+    for ref in (whole, damaged):
+        driven.record.store.put(ref.manifest, b"{}")
+    driven.record.store.put(f"checkpoints/{unfinished.name}/shard", b"1234")
+    driven.group.put_marker(QUARANTINE, damaged.name, {"reason": "a test"})
+    driven.end("done")
+    lines = run("gc", "r", cwd=tmp_path).stdout.splitlines()
+    assert lines[0].startswith(f"{unfinished.name}: uncommitted, ")
+    assert lines[1:] == [
+        f"{damaged.name}: kept, it is damaged: for whoever wants to know how",
+        f"{whole.name}: kept, it can be resumed from (how many: checkpoint.keep_last, keep_best, keep_every_steps)",
+        "to remove: 1 files, 4 B; remove them with --yes",
+    ]
+
+
 def test_ls_of_nothing_says_so(tmp_path: Path, run: Run) -> None:
     shown = run("ls", f"run.storage={tmp_path / 'none'}", cwd=tmp_path)
     assert (shown.returncode, shown.stderr) == (0, "")
@@ -139,9 +158,9 @@ def test_status_is_watched_line_by_line_on_change(tmp_path: Path, watching: Any)
     driven = Driven(tmp_path, "r")
     driven.steps(1, 2)
     process = watching("status", "r", "--watch", "--every", "0.1")
-    assert process.stdout.readline() == "r  running  step 2  loss 0.5  workers 2\n"
+    assert process.stdout.readline() == "r  running  step 2  train loss 0.5  workers 2\n"
     driven.end("signal")
-    assert process.communicate()[0] == "r  stopped (signal)  step 2  loss 0.5  workers 2\n"
+    assert process.communicate()[0] == "r  stopped (signal)  step 2  train loss 0.5  workers 2\n"
     assert process.returncode == 0
 
 

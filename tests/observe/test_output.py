@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pliant.errors import UserCodeError
 from pliant.observe.board import Board, BoardReporter, NullReporter, Reporter
 from pliant.observe.console import Console
 from pliant.observe.output import Printed, leave_terminal_to_debuggers, output_log, rank_of
@@ -16,6 +17,7 @@ from pliant.storage.logs import read_log
 from pliant.storage.record import RunRecord
 from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
+from pliant.train.usercode import user_code
 
 
 class Printing:
@@ -81,6 +83,15 @@ def test_what_ends_a_rank_is_the_end_of_its_log(run: Printing) -> None:
     lines = run.lines(1)
     assert lines[:2] == [("out", "begun"), ("err", "Traceback (most recent call last):")]
     assert lines[-1] == ("err", "ZeroDivisionError: division by zero")
+
+
+def test_of_an_error_in_user_code_the_log_has_the_users_lines_alone(run: Printing) -> None:
+    with pytest.raises(UserCodeError), run.as_rank(1), user_code("loss", place="rank 1, step 7"):
+        1 / 0  # noqa: B018
+    lines = [text for _, text in run.lines(1)]
+    assert lines[0] == "Traceback (most recent call last):"
+    assert "error[pipeline.raised] rank 1, step 7  loss raised ZeroDivisionError: division by zero" in lines
+    assert not [line for line in lines if "platform/pliant" in line]
 
 
 def test_a_flood_is_in_the_log_and_the_screen_says_how_much(run: Printing) -> None:

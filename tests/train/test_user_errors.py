@@ -144,7 +144,8 @@ def test_an_error_over_a_row_names_it(
     assert len(rows) == int(found[2]) <= 3
     run = Run(_store("run"), "run")
     assert [entry["step"] for entry in run.log("metrics")] == list(range(1, int(found[1])))
-    assert "resume with: pliant resume run" in shown
+    assert shown.count("pliant resume") == 1
+    assert "once its code is mended, resume with: pliant resume run --accept-code\n" in shown
 
 
 def test_a_loss_that_is_not_finite_names_its_rows(

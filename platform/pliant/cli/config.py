@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, emit, write_result
+from pliant.cli.common import JsonOption, OverridesArgument, emit, say, write_result
 from pliant.cli.complete import complete_key
 from pliant.cli.subject import HELP, SubjectArgument, load_pair, load_subject
 
@@ -43,7 +44,10 @@ def check(subject: SubjectArgument, overrides: OverridesArgument = None, as_json
     """Check the settings; exit 2 and list every problem if there is one."""
     from pliant.config.loader import DEFAULT
 
-    (_, origins), _ = load_subject(subject, overrides or ())
+    (config, origins), _ = load_subject(subject, overrides or ())
+    for key, path in (("data.path", config.data.path), ("data.validation", config.data.validation)):
+        if path and "://" not in path and not Path(path).expanduser().exists():
+            say(f"note: there is nothing at {key} {path} on this host")
     chosen = sum(origin != DEFAULT for origin in origins.values())
     text = f"{subject}: {len(origins)} settings are valid, {chosen} of them not left to their defaults"
     emit({"pipeline": subject, "settings": len(origins), "chosen": chosen}, as_json=as_json, text=text)

@@ -9,6 +9,10 @@ import typer
 from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit, open_run, say
 
 _GARBAGE = ("uncommitted", "superseded", "void", "marked")
+_KEPT = {
+    "usable": "it can be resumed from (how many: checkpoint.keep_last, keep_best, keep_every_steps)",
+    "quarantined": "it is damaged: for whoever wants to know how",
+}
 
 
 def gc(
@@ -29,7 +33,8 @@ def gc(
         raise UsageError(
             "run.owned", f"the run is being driven by {owner.describe()}", hint="stop it first", location=store.uri
         )
-    verdicts = {v.checkpoint: v for v in record.view().verdicts() if v.state in _GARBAGE}
+    every = record.view().verdicts()
+    verdicts = {v.checkpoint: v for v in every if v.state in _GARBAGE}
     files = [
         (info, parsed[0])
         for info in store.list("checkpoints")
@@ -37,7 +42,9 @@ def gc(
     ]
     size = sum(info.size for info, _ in files)
     lines = [f"{v.checkpoint.name}: {v.state}, {v.reason}" for v in verdicts.values()]
-    lines.append(f"{len(files)} files, {format_bytes(size)}" + ("" if yes or not files else "; remove them with --yes"))
+    lines += [f"{v.checkpoint.name}: kept, {_KEPT[v.state]}" for v in every if v.state in _KEPT]
+    how = "" if yes or not files else "; remove them with --yes"
+    lines.append(f"to remove: {len(files)} files, {format_bytes(size)}{how}")
     if yes:
         # Manifests first: a folder that is half removed must not pass for a checkpoint.
         for info, _ in sorted(files, key=lambda item: not item[0].key.endswith("/manifest.json")):

@@ -42,7 +42,7 @@ def _text(found: Forecast) -> str:
         f"parameters {found.parameters:,}" if found.parameters is not None else "parameters not known",
         f"shuffle: {found.pool_row_groups} row groups in the pool, variance ratio at most {found.variance_ratio:.2f}",
         "",
-        table(("workers", "micro-batches a step", "step time", "host memory a worker", "of"), rows),
+        table(("workers", "micro-batches a step", "step time (relative)", "host memory a worker", "of"), rows),
     ]
     memories = [at.memory for at in found.at if at.memory]
     for title, where in (("memory", "host"), ("device memory", "device")):

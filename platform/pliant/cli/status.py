@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pliant.cli.common import RunTarget
 
 _COLUMNS = ("run", "state", "step", "loss", "checkpoint", "attempts")
+_WORDS = {"loss": "train loss", "evaluation": "validation"}
+"""Of figures that would be taken for each other: that of the last batch trained, and those of the last evaluation."""
 _CHANGES = ("state", "step", "checkpoint", "attempts")
 _OPEN = ("running", "waiting for machines", "unknown")
 _MOST_LINES = 10
@@ -153,7 +155,8 @@ def _on_terminal() -> bool:
 
 
 def _one(facts: Facts) -> str:
-    return "\n".join(f"{key:<12} {_show(value)}" for key, value in facts.items() if value not in (None, [], {}))
+    shown = {_WORDS.get(key, key): value for key, value in facts.items() if value not in (None, [], {})}
+    return "\n".join(f"{key:<12} {_show(value)}" for key, value in shown.items())
 
 
 def _more(target: RunTarget, *, time_spent: bool) -> Facts:
@@ -205,14 +208,15 @@ def _ledger(spent: Facts) -> list[str]:
 
 def _table(every: Sequence[Facts], target: RunTarget) -> str:
     rows = [[_show(facts.get(column)) for column in _COLUMNS] for facts in every]
-    return table(_COLUMNS, rows) if rows else f"no runs in {target.settings.storage}"
+    header = [_WORDS.get(name, name) for name in _COLUMNS]
+    return table(header, rows) if rows else f"no runs in {target.settings.storage}"
 
 
 def _line(facts: Facts) -> Iterator[str]:
     yield f"{facts['run']}  {facts['state']}"
     for key in ("step", "loss", "checkpoint", "workers"):
         if facts.get(key) is not None:
-            yield f"{key} {_show(facts[key])}"
+            yield f"{_WORDS.get(key, key)} {_show(facts[key])}"
 
 
 def _show(value: Any) -> str:

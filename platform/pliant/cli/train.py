@@ -126,6 +126,8 @@ def _summary(launch: Launch, ending: Ending) -> list[str]:
     if ending.reason == "done":
         lines.append(f"look at it with: pliant metrics {_short(launch)}")
         lines.append(f"go on with: pliant resume {_short(launch)} {_longer(launch)}")
+    elif isinstance(ending.error, UserCodeError):
+        lines.append(f"once its code is mended, resume with: pliant resume {_short(launch)} --accept-code")
     else:
         lines.append(f"resume with: pliant resume {_short(launch)}")
     return lines

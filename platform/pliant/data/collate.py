@@ -15,7 +15,7 @@ from torch import Tensor
 from pliant.data.reading import ROW_COLUMN, ROW_GROUP_COLUMN
 from pliant.errors import ConfigError, UsageError
 
-_OWN_COLLATE = "leave it out of data.columns, or write the pipeline's collate"
+_OWN_COLLATE = "leave it out of data.columns, or let the pipeline's own collate make a tensor of it"
 
 
 def collate_numeric(table: pa.Table) -> dict[str, Tensor]:
@@ -130,7 +130,7 @@ def _dense(array: pa.Array, name: str) -> NDArray[Any]:
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise ConfigError(
             "data.not-numeric",
-            f"column {name!r} is {kind}, and the default collate makes tensors of numbers and booleans only",
+            f"column {name!r} is {kind}, and collate_numeric makes tensors of numbers and booleans only",
             hint=f"{_OWN_COLLATE} (pliant.data.collate.encode_strings numbers strings)",
         )
     return array.to_numpy(zero_copy_only=False)

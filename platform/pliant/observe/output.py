@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Literal, TextIO
 
-from pliant.errors import PliantError
+from pliant.errors import PliantError, UserCodeError
 from pliant.observe.board import Reporter
 from pliant.observe.console import Console
 from pliant.storage.record import RunRecord
@@ -137,7 +137,8 @@ class Printed:
         if (sys.stdout, sys.stderr) == self._mine:  # not when a debugger has put them back already
             sys.stdout, sys.stderr = self._before
         if isinstance(error, Exception):
-            for line in "".join(traceback.format_exception(error)).splitlines():
+            own = f"{error.frames}{error}" if isinstance(error, UserCodeError) else None
+            for line in (own or "".join(traceback.format_exception(error))).splitlines():
                 self._record("err", line)
         self._tell_hidden()
         with suppress(PliantError):  # it belongs to steps that will be repeated, or the run is another's by now

@@ -230,7 +230,7 @@ def drive(launch: Launch, console: Console) -> Ending:
     tracking = start_tracking(launch.record, launch.ref, launch.config, console.warn)
     system = SystemLog(launch.record.store, attempt, float(launch.record.identity["created"]))
     events = LogWriter(launch.record.store, attempt, "events", every_s=launch.config.run.store.segment_every)
-    for change in launch.changes.curve if launch.changes else ():
+    for change in (*launch.changes.curve, *launch.changes.free) if launch.changes else ():
         events.append({"kind": "setting", "text": f"changed {change}", "time": time.time()})
     for file in launch.code_changes:
         events.append({"kind": "code", "text": f"changed code was accepted: {file}", "time": time.time()})
@@ -291,6 +291,7 @@ def _drive_ray(
     config, workers, every_s = launch.config, launch.plan.workers, launch.config.run.store.segment_every
     error: PliantError | None = None
     noise = Printed(launch.record.store, attempt.number, DRIVER_LOG, NullReporter(), every_s=every_s)
+    console.event(f"starting Ray (cluster.address {config.cluster.address}) …")
     with noise, cluster(config, workers=workers):
         stopping.arm()
         attempt.write(CLUSTER, encode(place()))

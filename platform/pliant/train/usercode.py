@@ -29,7 +29,7 @@ from pliant.train.protocols import Loss, Pipeline
 from pliant.train.settings import ModelGuards
 
 ROWS_SHOWN = 20
-_MEND = "mend the pipeline; a run that had started goes on with: pliant resume RUN --accept-code"
+_MEND = "mend the pipeline"
 _MEMORY = "lower train.micro_batch, or switch train.activation_checkpointing on"
 
 
