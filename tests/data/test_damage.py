@@ -112,7 +112,7 @@ def test_each_kind_of_schema_drift(tmp_path: Path, columns: dict[str, list[objec
     pq.write_table(pa.table(columns), tmp_path / "a-first.parquet")
     with pytest.raises(DamageError) as caught:
         build_manifest(str(tmp_path))
-    assert listed(caught) == {"a-first.parquet": reason}
+    assert listed(caught) == {"a-first.parquet": f"{reason}; unlike data-0.parquet"}
 
 
 def test_column_order_is_no_drift(tmp_path: Path) -> None:

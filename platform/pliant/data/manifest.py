@@ -292,7 +292,7 @@ def survey(
     good = [s for s in scanned if not isinstance(s, str)]
     reference = expected or _most_common([columns for _, columns in good])
     like = next((f.path for f, columns in good if not drift(columns, reference)), "the manifest beside the shards")
-    problems |= {f.path: f"{words} (as {like})" for f, columns in good if (words := drift(columns, reference))}
+    problems |= {f.path: f"{words}; unlike {like}" for f, columns in good if (words := drift(columns, reference))}
     files = tuple(f for f, _ in good if f.path not in problems)
     values = [{k: v for k, v in partition_of(f.path).items() if k not in reference} for f in files]
     keys = Counter(tuple(v) for v in values).most_common(1)[0][0] if values else ()

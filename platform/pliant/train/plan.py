@@ -82,7 +82,7 @@ class RunPlan:
             f"workers {self.workers}; micro-batches of {config.train.micro_batch} rows a step by workers: {table}",
             f"{config.train.precision}, {config.train.reduction} reduction, {config.optim.kind} lr {config.optim.lr:g},"
             f" {config.schedule.kind} schedule, seed {config.seed}",
-            f"reader {config.data.reader}: at most {format_bytes(self.data_memory)} of rows a worker, in its data memory",
+            f"reader {config.data.reader}: at most {format_bytes(self.data_memory)} of rows a worker (in data memory)",
         ]
         if self.memory is not None:
             lines += self.memory.lines()
