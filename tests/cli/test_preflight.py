@@ -7,11 +7,14 @@ import uuid
 from pathlib import Path
 
 import pytest
+from safetensors.torch import save_file
 
 from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
 from tests.cli.conftest import Run
 from tests.s3 import S3Server
+from tests.train.pipelines.masked import Masked
+from tests.train.pipelines.masked_settings import ModelSettings
 from tests.train.runs import PIPELINE, prepare
 
 FAILING = """
@@ -78,6 +81,23 @@ def test_code_that_fails_is_shown_with_the_users_lines_and_stops_what_needs_it(
     assert "platform/pliant" not in done.stderr
     assert done.stdout == "failing would not run: batches failed\n"
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_for_one_process_and_with_parameters_to_begin_with(dataset: str, tmp_path: Path, run: Run) -> None:
+    net = Masked(ModelSettings()).model()
+    save_file(
+        {name: t.clone() for name, t in net.state_dict().items() if name != "head.weight"}, tmp_path / "m.safetensors"
+    )
+    many = ["elastic.min_workers=2", "elastic.max_workers=2", "init.from=m.safetensors"]
+    done = run("preflight", PIPELINE, "--in-process", *settings(dataset), *many, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert states(done.stderr)["init"] == "ok"
+    assert re.search(r"^schedule +ok .* 1 worker, ", done.stderr, flags=re.MULTILINE)
+    assert f"start it with: pliant train {PIPELINE} --in-process data.path=" in done.stderr
+    done = run("preflight", PIPELINE, *settings(dataset), "init.from=none.safetensors", cwd=tmp_path)
+    assert done.returncode == 3
+    assert (states(done.stderr)["init"], states(done.stderr)["batches"]) == ("failed", "skipped")
+    assert "error[init.unknown]" in done.stderr
 
 
 def test_a_dataset_that_is_not_there(tmp_path: Path, run: Run) -> None:

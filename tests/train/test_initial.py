@@ -135,6 +135,9 @@ def test_what_is_not_there_is_said(dataset: str, tmp_path: Path, monkeypatch: py
             f"there is no checkpoint {tmp_path}/runs/young/checkpoints/step-00000003.a000001"
         ),
         "none.safetensors": f"{tmp_path}/none.safetensors cannot be read: No such file or directory",
+        "x.safetensors.index.json": (
+            "x.safetensors.index.json lists the parts of a model in several files, which are not read"
+        ),
         "s3://bucket/net.safetensors": "s3://bucket/net.safetensors is not a local file",
     }
     for given, message in cases.items():

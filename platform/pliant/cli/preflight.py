@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,14 @@ if TYPE_CHECKING:
     from pliant.train.preflight import Check
 
 
-def preflight(pipeline: PipelineArgument, overrides: OverridesArgument = None, as_json: JsonOption = False) -> None:
+def preflight(
+    pipeline: PipelineArgument,
+    overrides: OverridesArgument = None,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="For a run that is started with --in-process: one worker.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Check memory, storage, data, two whole steps, a checkpoint and its restore, tracking. Exit 3 when one fails."""
     from pliant.configure import load_config
     from pliant.errors import EXIT_UNSCHEDULABLE
@@ -22,7 +29,12 @@ def preflight(pipeline: PipelineArgument, overrides: OverridesArgument = None, a
     ref = find_pipeline(pipeline)
     config, origins = load_config(ref, overrides or ())
     ref.load()
-    checks = Preflight(ref, config, origins, lambda check: None if as_json else say(_line(check))).run()
+
+    def tell(check: Check) -> None:
+        if not as_json:
+            say(_line(check))
+
+    checks = Preflight(ref, config, origins, tell, in_process=in_process).run()
     failed = [check for check in checks if check.status == "failed"]
     result = {"pipeline": ref.name, "ok": not failed, "checks": [_entry(check) for check in checks]}
     seconds = sum(check.seconds for check in checks)
@@ -31,7 +43,7 @@ def preflight(pipeline: PipelineArgument, overrides: OverridesArgument = None, a
     emit(result, as_json=as_json, text=text)
     if failed:
         raise typer.Exit(EXIT_UNSCHEDULABLE)
-    say(f"start it with: pliant train {' '.join([pipeline, *(overrides or ())])}")
+    say(f"start it with: pliant train {' '.join([pipeline, *(['--in-process'] * in_process), *(overrides or ())])}")
 
 
 def _line(check: Check) -> str:

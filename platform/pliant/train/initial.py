@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pliant.train.protocols import Pipeline
 
 SAFETENSORS = ".safetensors"
+_INDEX = ".safetensors.index.json"
 _CHECKPOINT = re.compile(rf"(?P<run>.+)/{CHECKPOINTS}/(?P<name>[^/]+)/?")
 _ALLOWED = "give a run, one of its checkpoints (RUN/checkpoints/step-…), or a local .safetensors file"
 
@@ -117,6 +118,10 @@ def settle_initial(config: RunConfig) -> Initial | None:
     wanted, settings = config.init.from_, config.run.store
     if wanted is None:
         return None
+    if wanted.endswith(_INDEX):
+        message = f"{wanted} lists the parts of a model in several files, which are not read"
+        hint = "write them into one: safetensors.torch.load_file of each part, save_file of all tensors"
+        raise ConfigError("init.unknown", message, hint=hint, location="init.from")
     if wanted.endswith(SAFETENSORS):
         if "://" in wanted:
             hint = "copy it to a path that every host sees"

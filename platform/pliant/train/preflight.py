@@ -29,6 +29,7 @@ from pliant.storage.record import RunRecord
 from pliant.storage.store import Store
 from pliant.track.settings import masked, settle_uri
 from pliant.track.tracker import Card
+from pliant.train.initial import Initial, settle_initial
 from pliant.train.parallel import single_process_group
 from pliant.train.plan import DATA_MANIFESTS, Datasets, find_datasets, make_plan
 from pliant.train.recorded import Code, pipeline_identity, record_start
@@ -69,17 +70,25 @@ class Preflight:
 
     Args:
         done: told of each check as it is made.
+        in_process: the run would be started with ``--in-process``.
     """
 
     def __init__(
-        self, ref: PipelineRef, config: RunConfig, origins: dict[str, str], done: Callable[[Check], None]
+        self,
+        ref: PipelineRef,
+        config: RunConfig,
+        origins: dict[str, str],
+        done: Callable[[Check], None],
+        *,
+        in_process: bool = False,
     ) -> None:
-        self._ref, self._origins, self._done = ref, origins, done
+        self._ref, self._origins, self._done, self._in_process = ref, origins, done, in_process
         self._config = _patient(absolute_paths(config))
         name = f"{_FOLDER}-{uuid.uuid4().hex[:12]}"
         self._store = Store(self._config.run.storage, self._config.run.store).child(name)
         self._datasets: Datasets | None = None
         self._record: RunRecord | None = None
+        self._initial: Initial | None = None
         self._checks: list[Check] = []
 
     def run(self) -> list[Check]:
@@ -88,7 +97,11 @@ class Preflight:
             self._check("data", self._data)
             self._check("schedule", self._schedule, "data")
             self._check("storage", self._storage)
-            self._check("batches", self._batches, "data", "storage")
+            before = ["data", "storage"]
+            if self._config.init.from_ is not None:
+                self._check("init", self._init)
+                before.append("init")
+            self._check("batches", self._batches, *before)
             self._check("checkpoint", self._checkpoint, "batches")
             self._check("restore", self._restore, "checkpoint")
             self._check("tracking", self._tracking)
@@ -124,17 +137,19 @@ class Preflight:
         """Whether the plan holds and each worker's memory is there. CPUs are shared where there are too few."""
         config, pipeline, datasets = self._config, self._ref.load(), self._found
         elastic = config.elastic
-        workers = best_size(config.data.lanes or 1, elastic.min_workers, elastic.max_workers)
+        fewest, most = (1, 1) if self._in_process else (elastic.min_workers, elastic.max_workers)
+        workers = best_size(config.data.lanes or 1, fewest, most)
         columns = config.data.columns or pipeline.columns
         make_plan(config, datasets, tuple(columns) if columns else None, workers=workers)
-        if config.cluster.address != "local":
+        if config.cluster.address != "local" and not self._in_process:
             raise Skip(f"cluster.address is {config.cluster.address}: only this machine is looked at")
-        sizing, rooms = Sizing(config, pipeline, datasets), local_rooms(config, in_process=False)
-        sizing.refuse_what_does_not_fit((elastic.min_workers, workers), rooms)
-        _refuse_missing_gpus(elastic.resources_per_worker.get("GPU", 0.0) * elastic.min_workers)
+        sizing, rooms = Sizing(config, pipeline, datasets), local_rooms(config, in_process=self._in_process)
+        sizing.refuse_what_does_not_fit((fewest, workers), rooms)
+        _refuse_missing_gpus(elastic.resources_per_worker.get("GPU", 0.0) * fewest)
         wanted, cpus = elastic.resources_per_worker.get("CPU", 1.0) * workers, os.cpu_count() or 1
         memory = sizing.at(workers)
-        words = [f"{workers} workers", format_bytes(memory.host.bytes) + " each" if memory else "memory unknown"]
+        each = format_bytes(memory.host.bytes) + " each" if memory else "memory unknown"
+        words = [f"{workers} worker{'s' * (workers > 1)}", each]
         return ", ".join([*words, *([f"{wanted:g} CPUs wanted, {cpus} here: shared"] if wanted > cpus else [])])
 
     def _storage(self) -> str:
@@ -156,6 +171,14 @@ class Preflight:
             raise DamageError("preflight.differs", message, hint="check the storage", location=store.uri)
         speeds = (_PROBE_BYTES / max(written - started, 1e-9), _PROBE_BYTES / max(read - written, 1e-9))
         return f"{self._config.run.storage}: writes {format_bytes(speeds[0])}/s, reads {format_bytes(speeds[1])}/s"
+
+    def _init(self) -> str:
+        """Whether the parameters to begin with are there and fit the model; the steps begin with them."""
+        self._initial = settle_initial(self._config)
+        if self._initial is None:
+            raise Skip("init.from is not set")
+        self._initial.check(self._config, self._ref.load())
+        return self._initial.text
 
     def _batches(self) -> str:
         """Two steps of a real run: read, collate, forward, backward, reduce, update. A checkpoint ends it."""
@@ -226,6 +249,7 @@ class Preflight:
             settings=config_to_dict(config),
             total_steps=_STEPS,
             validation=False,
+            initial=self._initial,
         )
         with single_process_group():
             work(spec, local_rank=0, exchange=Board().exchange)
