@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 import math
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -22,6 +24,7 @@ import psutil
 from ray._private.authentication import authentication_token_setup as authentication
 from ray._private.node import Node
 from ray._private.parameter import RayParams
+from ray._private.utils import get_dashboard_dependency_error
 
 ONE_PER_NODE = {"pliant_node": 1.0}
 """A resource that each node has once and a worker asks for beside its own: the CPUs that a node has for read tasks
@@ -51,21 +54,20 @@ class _Member:
     """A node of the cluster: a place that a raylet runs at, or has run at.
 
     Attributes:
-        node: its processes; None until it has started.
+        node: its processes; None until it has started, as ``raylet``.
         gone_at: when it was seen to have ended, on the monotonic clock; None while it runs.
     """
 
     name: str
     folder: Path
     node: Node | None = None
+    raylet: subprocess.Popen[bytes] | None = None
     gone_at: float | None = None
 
-    def raylet(self) -> int | None:
-        """Its process, while it runs."""
-        if self.node is None or self.gone_at is not None:
-            return None
-        process = self.node.all_processes["raylet"][0].process
-        return None if process.poll() is not None else int(process.pid)
+    @property
+    def runs(self) -> bool:
+        """Whether its raylet does."""
+        return self.raylet is not None and self.raylet.poll() is None
 
 
 class LocalCluster:
@@ -96,6 +98,7 @@ class LocalCluster:
         authentication.enable_token_auth_by_default()
         authentication.ensure_token_if_auth_enabled(create_token_if_missing=True)
         head, *others = self._members
+        _settle_optional_imports()
         try:
             self._starters.submit(self._start, head).result()
             for started in [self._starters.submit(self._start, member) for member in others]:
@@ -120,8 +123,11 @@ class LocalCluster:
     @property
     def processes(self) -> dict[str, int]:
         """The raylet's process id of each node that runs, by node id; the head's first."""
-        running = [(member.node, member.raylet()) for member in self._members]
-        return {str(node.node_id): pid for node, pid in running if node is not None and pid is not None}
+        return {
+            str(member.node.node_id): member.raylet.pid
+            for member in self._members
+            if member.node is not None and member.raylet is not None and member.runs
+        }
 
     def add(self) -> str:
         """Starts one more node; its node id, once Ray knows it."""
@@ -135,11 +141,11 @@ class LocalCluster:
     def kill(self, node_id: str) -> None:
         """Ends a node as a machine that loses its power: nothing of it is asked, all its processes are gone at once."""
         for member in self._members:
-            if member.node is not None and member.node.node_id == node_id and member.gone_at is None:
+            if member.node is not None and member.node.node_id == node_id:
                 _end(member.node)
 
     def close(self) -> None:
-        """Ends all nodes, the head last; done twice, nothing happens."""
+        """Ends all nodes, the head last."""
         self._closing.set()
         if self._keeper.ident is not None:
             self._keeper.join()
@@ -147,7 +153,6 @@ class LocalCluster:
         for member in reversed(self._members):
             if member.node is not None:
                 _end(member.node)
-        self._members = self._members[:1]
 
     def _start(self, member: _Member) -> None:
         head = member is self._members[0]
@@ -172,13 +177,14 @@ class LocalCluster:
         )
         # Ray would end this process's children when this process ends, but by handlers of the main thread.
         member.node = Node(params, head=head, shutdown_at_exit=False, spawn_reaper=True)
+        member.raylet = member.node.all_processes["raylet"][0].process
         member.gone_at = None
 
     def _keep(self) -> None:
         """Clears away behind nodes that have ended, and brings them back."""
         while not self._closing.wait(_LOOK_EVERY_S):
             for member in self._members[1:]:
-                if member.node is None or member.raylet() is not None:
+                if member.node is None or member.runs:
                     continue
                 if member.gone_at is None:
                     member.gone_at = time.monotonic()
@@ -189,6 +195,14 @@ class LocalCluster:
                     except Exception as error:  # Ray's own, of many kinds: tried again after as long
                         _log.warning("%s did not come back: %s", member.name, error)
                         member.gone_at = time.monotonic()
+
+
+def _settle_optional_imports() -> None:
+    """Ray asks by importing, once for each node, whether the dashboard's dependencies are there. Of two threads that
+    import a module which is not, one can be told that it is: its node's agent fails then, and the raylet with it."""
+    name = "ray.dashboard.optional_deps"
+    if get_dashboard_dependency_error() is not None:
+        sys.modules[name] = None  # type: ignore[assignment]  # importlib's way to say: not there
 
 
 def _end(node: Any) -> None:

@@ -1,6 +1,6 @@
 """Worker processes that stand by, with everything imported: a restart is mostly the start of processes otherwise.
 
-A spare is an actor of the kind that Ray Train makes its workers of, on a node of the group, without resources of its own:
+A spare is an actor of the kind that Ray Train makes workers of, on a node of the group, without resources of its own:
 when it becomes a worker, the group's placement group has reserved them. It costs memory for an interpreter with torch.
 Not for GPUs: which of them a process sees is settled when it starts.
 """
