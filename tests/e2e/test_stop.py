@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
 
 from tests.command import ROOT
-from tests.e2e.commands import Command, store_of
+from tests.e2e.commands import Command, last_step, store_of
 from tests.observe.terminal import Terminal
 from tests.train.runs import PIPELINE, SETTINGS, STEPS, Run
 
@@ -119,6 +122,32 @@ def on_terminal(*arguments: str, cwd: Path) -> tuple[int, Terminal]:
     screen = Terminal(80)
     screen.write(written.decode().replace("\r\n", "\n"))
     return process.wait(), screen
+
+
+def test_a_terminal_that_is_closed_stops_the_run_after_a_checkpoint(tmp_path: Path, dataset: str) -> None:
+    ours, theirs = pty.openpty()
+    go, store = tmp_path / "go", store_of(str(tmp_path / "runs"), "run")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pliant", "train", PIPELINE, "--name", "run", "--in-process", f"data.path={dataset}",
+         *SETTINGS],
+        cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        env={
+            **os.environ, "PYTHONPATH": f"{ROOT / 'platform'}:{ROOT}", "TERM": "xterm",
+            "HOLD_BEFORE_FORWARD": str(8 * ONE_STEP + 1), "HOLD_UNTIL": str(go),
+        },
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    os.close(theirs)
+    while last_step(store) != 8:
+        assert process.poll() is None
+        if select.select([ours], [], [], 0.2)[0]:  # what nobody reads would block it
+            os.read(ours, 65536)
+    os.close(ours)
+    go.touch()
+    assert process.wait() == 75
+    status = json.loads(pliant(tmp_path, "status", "run", "--json"))
+    assert (status["state"], status["detail"]) == ("stopped (signal)", "SIGHUP")
+    assert 8 < status["step"] == status["checkpoint"] < STEPS
 
 
 def test_on_a_terminal_the_users_lines_stand_above_the_bar_and_none_is_lost(tmp_path: Path, dataset: str) -> None:

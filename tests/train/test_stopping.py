@@ -39,9 +39,9 @@ print(stopping.exit_code, stopping.causes)
 class Process:
     """The program above, and what it says."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, under: tuple[str, ...] = ()) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, text=True,
+            [*under, sys.executable, "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, text=True,
             env={"PYTHONPATH": str(ROOT / "platform")},
         )  # fmt: skip
         self.hear("ready")
@@ -77,6 +77,34 @@ def test_sigterm_asks_once_and_is_resumable() -> None:
     process.hear(f"wish {STOP}")
     process.hear("75 ['SIGTERM']")
     process.end()
+
+
+def test_the_terminals_end_stops_as_sigterm_does() -> None:
+    process = Process("25")
+    process.send(signal.SIGHUP)
+    process.hear("stopping after a checkpoint: SIGHUP")
+    process.hear(f"wish {STOP}")
+    process.hear("75 ['SIGHUP']")
+    process.end()
+
+
+def test_where_the_terminals_end_is_ignored_it_stays_so() -> None:
+    process = Process("25", under=("nohup",))
+    process.send(signal.SIGHUP)
+    process.send(signal.SIGTERM)
+    process.hear("stopping after a checkpoint: SIGTERM")
+    process.hear(f"wish {STOP}")
+    process.hear("75 ['SIGTERM']")
+    process.end()
+
+
+def test_what_is_started_behind_the_shield_survives_the_terminal() -> None:
+    stopping = Stopping(lambda text: None)
+    code = "import signal; print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
+    with stopping.signals():
+        for shield, expected in ((lambda: None, "False"), (stopping.shield, "True"), (stopping.arm, "False")):
+            shield()
+            assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == expected
 
 
 def test_sigterm_does_not_wait_longer_than_it_may() -> None:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from pliant.units import format_seconds
@@ -162,8 +162,9 @@ class Console:
             self._put(f"\r{line}{_CLEAR_REST}\n{self._bar}" if self._bar else f"{line}\n")
 
     def _put(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        with suppress(OSError):  # whoever looked is gone: a closed terminal, a pipe without a reader
+            self._stream.write(text)
+            self._stream.flush()
 
     def _is_due(self, now: float, step: int, total: int) -> bool:
         tenth = 10 * step // total if total else 0

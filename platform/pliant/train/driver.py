@@ -292,6 +292,7 @@ def _drive_ray(
     error: PliantError | None = None
     noise = Printed(launch.record.store, attempt.number, DRIVER_LOG, NullReporter(), every_s=every_s)
     console.event(f"starting Ray (cluster.address {config.cluster.address}) …")
+    stopping.shield()
     with noise, cluster(config, workers=workers):
         stopping.arm()
         attempt.write(CLUSTER, encode(place()))

@@ -1,9 +1,10 @@
 """What ends a driver before its work is done: signals, and ``pliant stop`` from any host. One switch for all of them.
 
     SIGINT ─┐
-    SIGTERM ─┼─► Stopping.ask ─► the board's wish STOP ─► checkpoint, stop    a second SIGINT: now
-    heartbeat ─► stop request ─┘                                              SIGTERM: not later than 25 s after it
+    SIGTERM, SIGHUP ─┼─► Stopping.ask ─► the board's wish STOP ─► checkpoint, stop    a second SIGINT: now
+    heartbeat ─► stop request ─┘                                       SIGTERM, SIGHUP: not later than 25 s after it
 
+SIGHUP says that the terminal is gone; under ``nohup``, which ignores it, it goes on being ignored.
 Asked before there are workers, it is kept until there is a board, or keeps them from being started.
 """
 
@@ -22,6 +23,7 @@ from pliant.observe.board import STOP
 TERM_WITHIN_S = 25.0
 """Seconds from SIGTERM to the end of waiting for a checkpoint: what sends it kills after 30."""
 _LAST_WORD_S = 1.0
+_SOON = ("SIGTERM", "SIGHUP")
 
 
 class OutOfTime(BaseException):
@@ -43,8 +45,10 @@ class Stopping:
         self._timer: threading.Timer | None = None
         self._threads: list[threading.Thread] = []
         self._lock = threading.RLock()  # a signal handler may interrupt the thread that holds it
+        kept = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else []
+        self._heard = (signal.SIGINT, signal.SIGTERM, *kept)
         self.causes: list[str] = []
-        """What asked, in order: ``SIGINT``, ``SIGTERM`` or ``request``."""
+        """What asked, in order: ``SIGINT``, ``SIGTERM``, ``SIGHUP`` or ``request``."""
 
     @property
     def asked(self) -> bool:
@@ -90,7 +94,7 @@ class Stopping:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Handles SIGINT and SIGTERM in the block, on the main thread; elsewhere it does nothing.
+        """Handles the signals in the block, on the main thread; elsewhere it does nothing.
 
         Raises:
             KeyboardInterrupt: a second SIGINT.
@@ -99,7 +103,7 @@ class Stopping:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.getsignal(number) for number in self._heard}
         self.arm()
         try:
             yield
@@ -114,18 +118,24 @@ class Stopping:
     def arm(self) -> None:
         """Takes the signals again from a library that put handlers of its own; Ray does, whenever it starts."""
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in self._heard:
                 signal.signal(number, self._caught)
+
+    def shield(self) -> None:
+        """Until ``arm``, the terminal's end is ignored, and by all that is started meanwhile for good: the kernel tells
+        every process of the terminal's, and a raylet would end of it in the middle of the last save."""
+        if threading.current_thread() is threading.main_thread() and signal.SIGHUP in self._heard:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _caught(self, number: int, frame: FrameType | None) -> None:
         cause = signal.Signals(number).name
         if cause == "SIGINT" and cause in self.causes:
             raise KeyboardInterrupt
-        if cause == "SIGTERM" and self._timer is not None:
+        if cause in _SOON and self._timer is not None:
             if self.time_left(self._term_within) <= 0:
                 raise OutOfTime
             return
-        if cause == "SIGTERM":
+        if cause in _SOON:
             self._term_at = time.monotonic()
             # A signal again, since nothing else interrupts whatever the main thread waits for.
             main = threading.main_thread().ident
