@@ -10,6 +10,7 @@ pliant.Run.open("runs/first").resume({"elastic.max_workers": 4})
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from pliant.checkpoint.verify import best_checkpoint
 from pliant.errors import UsageError
 from pliant.observe.output import output_log
 from pliant.storage.attempts import ended_state
+from pliant.storage.layout import RUN
 from pliant.storage.logs import last_entry, read_log
 from pliant.storage.owner import Owner
 from pliant.storage.record import RunRecord
@@ -235,6 +237,7 @@ def _state(record: RunRecord, owner: Owner | None, stop: Mapping[str, Any] | Non
 def runs_in(storage: str, settings: StorageSettings | None = None) -> list[Run]:
     """The runs under a storage path or URI, by name."""
     root = Store(storage if "://" in storage else str(Path(storage).absolute()), settings or StorageSettings())
-    keys = [info.key for info in root.list()]
-    names = [key.removesuffix("/run.json") for key in keys if key.count("/") == 1 and key.endswith("/run.json")]
-    return [Run(root.child(name)) for name in sorted(names)]
+    names = root.folders()
+    with ThreadPoolExecutor(8) as pool:  # on object storage it is waiting, not work
+        there = list(pool.map(lambda name: root.head(f"{name}/{RUN}") is not None, names))
+    return [Run(root.child(name)) for name, is_run in zip(names, there, strict=True) if is_run]

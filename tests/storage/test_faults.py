@@ -51,6 +51,7 @@ def test_every_call_gets_over_passing_faults(proxy: FaultyProxy, far: Store, wai
         lambda: far.get_range("a", 0, 1),
         lambda: far.head("a"),
         lambda: far.list(),
+        lambda: far.folders(),
         lambda: far.delete("a"),
     ]
     for n, call in enumerate(calls, 1):
@@ -61,6 +62,19 @@ def test_every_call_gets_over_passing_faults(proxy: FaultyProxy, far: Store, wai
     assert [o.key for o in far.list()] == ["b"]
     if mode == "503":
         assert "503" in waits[0][0]
+
+
+def test_waiting_that_nobody_is_told_of_is_a_warning(
+    proxy: FaultyProxy, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pliant.storage.store._WARN_AFTER_S", 0.0)
+    monkeypatch.setattr("pliant.storage.store._warned_at", float("-inf"))
+    store = Store(s3_server.uri(f"t-{uuid.uuid4().hex}"), QUICK)
+    proxy.misbehave("503", 3)
+    store.put("a", b"1")
+    (record,) = caplog.records
+    assert record.getMessage().startswith("waiting for storage since 0 s: ")
+    assert "503" in record.getMessage()
 
 
 @pytest.mark.parametrize("mode", ["503", "reset", "lost"])

@@ -70,6 +70,14 @@ def test_list_is_sorted_recursive_and_by_folder(store: Store) -> None:
     assert [o.key for o in store.child("a").child("b").list()] == ["2", "c/3"]
 
 
+def test_folders_are_those_at_the_top(store: Store) -> None:
+    assert store.folders() == []
+    for key in ("b/1", "b/c/2", "a/1", "z"):
+        store.put(key, b"")
+    assert store.folders() == ["a", "b"]
+    assert store.child("b").folders() == ["c"]
+
+
 def test_ranges(store: Store) -> None:
     store.put("r", b"0123456789")
     assert store.get_range("r", 2, 5) == b"234"

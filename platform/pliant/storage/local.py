@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -89,6 +89,13 @@ class LocalBackend:
     def list(self, prefix: str) -> list[ObjectInfo]:
         with _faults(self.path(prefix)):
             return list(_files(self.path(prefix), prefix))
+
+    def folders(self) -> Sequence[str]:
+        with _faults(self.root):
+            try:
+                return [entry.name for entry in os.scandir(self.root) if entry.is_dir()]
+            except (FileNotFoundError, NotADirectoryError):
+                return []
 
     def delete(self, key: str) -> None:
         with _faults(self.path(key)), suppress(FileNotFoundError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from datetime import timedelta
@@ -90,6 +90,11 @@ class ObjectBackend:
         with self.faults(prefix):
             pages = obstore.list(self._store, (self._base + prefix) or None)
             return [self._info(meta) for page in pages for meta in page]
+
+    def folders(self) -> Sequence[str]:
+        with self.faults(""):
+            found = obstore.list_with_delimiter(self._store, self._base or None)
+            return [str(prefix).rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"]]
 
     def delete(self, key: str) -> None:
         with self.faults(key):

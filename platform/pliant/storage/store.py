@@ -7,9 +7,10 @@ Every call is retried while its fault is one that passes, for ``retry_for`` seco
 from __future__ import annotations
 
 import io
+import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -33,6 +34,8 @@ _KEY = re.compile(r"[A-Za-z0-9_.=+@,:-]+(/[A-Za-z0-9_.=+@,:-]+)*")
 _LONGEST_PAUSE = 5.0
 """Seconds between two tries at most, so that work goes on soon after storage is back."""
 _READ_AHEAD = 4 * 2**20
+_WARN_AFTER_S, _WARN_EVERY_S = 1.0, 10.0
+_log = logging.getLogger(__name__)
 
 
 class Store:
@@ -41,7 +44,8 @@ class Store:
     Args:
         uri: a path, ``file://``, ``s3://BUCKET/PREFIX``, ``gs://…`` or ``az://CONTAINER/…``.
         settings: how long to retry.
-        on_wait: called with (reason, seconds waited so far) before every pause of a call that waits.
+        on_wait: called with (reason, seconds waited so far) before every pause of a call that waits; default: a warning
+            in the log of Python, every 10 s.
 
     Raises:
         ConfigError: the URI is none of these.
@@ -50,7 +54,7 @@ class Store:
     def __init__(self, uri: str, settings: StorageSettings, *, on_wait: OnWait | None = None) -> None:
         self.uri = normalize(uri)
         self._settings = settings
-        self._on_wait = on_wait
+        self._on_wait = on_wait or _warn
         self._backend = _backend(self.uri, settings)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -145,6 +149,10 @@ class Store:
         found = self._try(lambda: self._backend.list(folder), folder)
         return sorted((o for o in found if after is None or o.key > after), key=lambda o: o.key)
 
+    def folders(self) -> Sequence[str]:
+        """Names of the folders at the top, sorted; on object storage without listing what is in them."""
+        return sorted(name for name in self._try(self._backend.folders, "") if _KEY.fullmatch(name))
+
     def delete(self, key: str) -> None:
         """Removes an object; nothing happens when there is none."""
         self._try(lambda: self._backend.delete(_checked(key)), key)
@@ -162,7 +170,7 @@ class Store:
         start = time.monotonic()
 
         def waiting(state: RetryCallState) -> None:
-            if self._on_wait is not None and state.outcome is not None:
+            if state.outcome is not None:
                 self._on_wait(str(state.outcome.exception()), time.monotonic() - start)
 
         retrying = Retrying(
@@ -314,6 +322,17 @@ def _backend(uri: str, settings: StorageSettings) -> Backend:
         return LocalBackend(uri)
     bucket, _, prefix = rest.partition("/")
     return ObjectBackend(f"{scheme}://{bucket}", prefix, settings)
+
+
+_warned_at = float("-inf")
+
+
+def _warn(reason: str, waited_s: float) -> None:
+    """Says that something waits, once for all that wait at the same time."""
+    global _warned_at
+    if waited_s >= _WARN_AFTER_S and time.monotonic() - _warned_at > _WARN_EVERY_S:
+        _warned_at = time.monotonic()
+        _log.warning("waiting for storage since %.0f s: %s", waited_s, reason)
 
 
 def _checked(key: str) -> str:
