@@ -109,6 +109,30 @@ def test_a_run_that_was_never_started(run: WrittenRun) -> None:
     assert "The run has not recorded a step yet." in page.text
 
 
+def test_what_did_not_train_has_its_causes(run: WrittenRun) -> None:
+    run.start()
+    run.join(workers=3)
+    run.steps(20, workers=3)
+    saved = run.save()
+    run.event("preemption", "node <ab12> goes away in 28 s: saving, then leaving", log="driver")
+    run.leave("preemption")
+    run.wait(4)
+    run.event("waiting", "waiting for machines: 1 worker fits, elastic.min_workers is 2", log="driver")
+    run.wait(30)
+    run.join(saved, startup_s=6)
+    run.steps(40)
+    run.end()
+    written, page = report(run)
+    assert written["causes"] == {
+        "replayed": {}, "recovery": {"preemption": pytest.approx(10)}, "waiting": {"preemption": pytest.approx(30)},
+        "down": {},
+    }  # fmt: skip
+    words = " ".join(page.text.split())
+    assert "from the end of one start to the first step of the next: preemption 10" in words
+    assert "preemption: node <ab12> goes away in 28 s: saving, then leaving" in words
+    assert written["goodput"] == pytest.approx(40 * 0.2 / (sum(written["seconds"].values()) - 30))
+
+
 def test_a_run_that_died_before_its_first_step(run: WrittenRun) -> None:
     run.start()
     run.wait(20)
