@@ -57,6 +57,9 @@ def test_what_a_plan_notes_and_refuses(run: Run, digits: str, tmp_path: Path) ->
     given = ("plan", DIGITS, f"data.path={digits}", "data.lanes=4", "elastic.max_workers=3")
     done = run(*given, cwd=tmp_path)
     assert "note: elastic.max_workers 3 is no faster than 2: one of them still has 2 of the 4 lanes" in done.stdout
+    assert "no validation set" not in done.stdout
+    alone = run(*given[:1], DIGITS, f"data.path={digits}/train", "eval.every_steps=5", cwd=tmp_path)
+    assert "note: eval.every_steps is 5, but there is no validation set: nothing is evaluated" in alone.stdout
     refused = run(*given, "schedule.warmup=283", cwd=tmp_path)
     assert refused.returncode == 2
     assert "schedule.warmup is 283, above the run's whole length of 282 steps" in refused.stderr

@@ -92,6 +92,9 @@ class RunPlan:
                 f"note: elastic.max_workers {most} is no faster than {useful[-1]}: one of them still has"
                 f" {lane_steps(lanes, most)} of the {lanes} lanes; at most {useful[-1]} are used"
             )
+        if config.eval.every_steps is not None and not self.validation_rows:
+            every = config.eval.every_steps
+            lines.append(f"note: eval.every_steps is {every}, but there is no validation set: nothing is evaluated")
         if per_lane < config.train.micro_batch:
             lines.append(
                 f"note: a lane gives {per_lane} rows a step, fewer than train.micro_batch {config.train.micro_batch};"
