@@ -17,7 +17,6 @@ from pliant.data.memory import RayBudget, windows_ahead
 from pliant.data.order import EpochOrder, window_permutation
 from pliant.data.plan import Share
 from pliant.data.reading import read_window
-from pliant.data.stream import LaneDataConfig, LaneDataset, LaneShard
 from pliant.errors import DamageError
 from tests.data.shardkit import flip_data_byte
 from tests.data.streams import CASES, RAGGED, THIRTEEN, expected_ids, open_at, settings, stream_ids, write_groups
@@ -109,23 +108,15 @@ def read_and_mark(marks, spec, pieces, window, seed):
     return [read_window(spec, pieces, window_permutation(seed, window))]
 
 
-def test_each_rank_gets_its_own_shard_of_every_dataset():
-    datasets = {"train": LaneDataset(), "more": LaneDataset()}
-    shards = LaneDataConfig().configure(datasets, world_size=3, worker_handles=None, worker_node_ids=None)
-    assert shards == [{name: LaneShard(rank, 3) for name in datasets} for rank in range(3)]
-
-
 @pytest.mark.ray
 @pytest.mark.slow
-def test_ray_train_workers_open_their_shards(ray_cluster, tmp_path):
+def test_ray_train_workers_read_their_lanes(ray_cluster, tmp_path):
     manifest = write_groups(tmp_path / "data", THIRTEEN)
     trainer = TorchTrainer(
         read_in_worker,
         train_loop_config={"manifest": manifest, "out": tmp_path},
         scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}),
         run_config=RunConfig(name="readers", storage_path=str(tmp_path / "ray")),
-        datasets={"train": LaneDataset()},
-        dataset_config=LaneDataConfig(),
     )
     trainer.fit()
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
@@ -134,10 +125,11 @@ def test_ray_train_workers_open_their_shards(ray_cluster, tmp_path):
 
 
 def read_in_worker(config) -> None:
-    shard = ray.train.get_dataset_shard("train")
-    manifest = config["manifest"]
-    ids = read_lanes(manifest, range(shard.rank, 4, shard.world_size), shard.open)
-    (config["out"] / f"{shard.rank}.json").write_text(json.dumps(ids))
+    context = ray.train.get_context()
+    rank, world_size = context.get_world_rank(), context.get_world_size()
+    opened = partial(open_stream, rank=rank, world_size=world_size, reader="ray")
+    ids = read_lanes(config["manifest"], range(rank, 4, world_size), opened)
+    (config["out"] / f"{rank}.json").write_text(json.dumps(ids))
 
 
 def read_lanes(manifest, lanes, open_shard) -> list[int]:

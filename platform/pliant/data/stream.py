@@ -20,7 +20,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
 from queue import SimpleQueue
@@ -33,7 +32,6 @@ import ray.data
 from ray.data._internal.execution.execution_callback import ExecutionCallback
 from ray.data.block import BlockMetadata
 from ray.exceptions import RayTaskError
-from ray.train import DataConfig
 
 from pliant.data.manifest import Manifest
 from pliant.data.memory import RayBudget
@@ -333,38 +331,3 @@ class LaneDatasource(ray.data.Datasource):
 
 def _read(spec: ReadSpec, pieces: tuple[ShardPiece, ...], window: Window, seed: int | None) -> list[pa.Table]:
     return [read_window(spec, pieces, None if seed is None else window_permutation(seed, window))]
-
-
-@dataclass(frozen=True)
-class LaneDataset:
-    """Stands for a dataset in ``TorchTrainer(datasets={"train": LaneDataset()})``.
-
-    It holds nothing: where a rank begins to read is known only when it has restored its state, so that the stream
-    is opened in the worker.
-    """
-
-
-@dataclass(frozen=True)
-class LaneShard:
-    """A rank's part of a dataset, as ``ray.train.get_dataset_shard`` returns it in the worker."""
-
-    rank: int
-    world_size: int
-
-    def open(self, **options: Any) -> Any:
-        """The rank's :class:`pliant.data.lanes.LaneStream`; ``options`` are those of ``open_stream`` but for these."""
-        from pliant.data.lanes import open_stream
-
-        return open_stream(rank=self.rank, world_size=self.world_size, reader="ray", **options)
-
-
-class LaneDataConfig(DataConfig):
-    """Hands every rank its lanes, where Ray Train would split blocks by arrival and drop what does not divide."""
-
-    def __init__(self) -> None:
-        # No dataset is split: no rank waits for the others to ask for its part.
-        super().__init__(datasets_to_split=[])
-
-    def configure(self, datasets: dict[str, Any], world_size: int, *_: Any, **__: Any) -> list[dict[str, LaneShard]]:
-        """A shard per rank and dataset."""
-        return [{name: LaneShard(rank, world_size) for name in datasets} for rank in range(world_size)]

@@ -26,6 +26,7 @@ from ray.train.v2._internal.execution.controller import TrainController
 from ray.train.v2._internal.execution.failure_handling import FailureDecision, FailurePolicy
 from ray.train.v2._internal.execution.scaling_policy import NoopDecision, ResizeDecision, ScalingPolicy
 from ray.train.v2._internal.execution.worker_group import Worker, WorkerGroup
+from ray.train.v2._internal.execution.worker_group import worker_group as worker_group_module
 from ray.train.v2._internal.execution.worker_group.poll import WorkerGroupPollStatus, WorkerStatus
 from ray.train.v2._internal.util import ObjectRefWrapper
 from ray.train.v2.api.config import FailureConfig
@@ -39,12 +40,14 @@ from pliant.errors import PliantError
 RAY_TRAIN = "2.60"
 """The version of Ray whose source this was written against, and is tested with."""
 
+_REMOVAL_S = 1.0
+
 ENVIRONMENT = {
     "RAY_TRAIN_V2_ENABLED": "1",
     # Ray's defaults poll every 2 s and wait 30 s for a process group to close and 60 s for a group to start.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",
     "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "2",
-    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "20",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "10",
     # Its own reaction to a notice is to train on until the machine is gone.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
 }
@@ -136,12 +139,31 @@ class Group(WorkerGroup):
         state = self.get_worker_group_state()
         for worker in state.workers:
             ray.kill(worker.actor)
-        ray.kill(state.sync_actor)
         # Removing bundles of a node that does not answer takes as long as the control service believes in it.
-        threading.Thread(target=state.placement_group_handle.shutdown, daemon=True).start()
+        removal = threading.Thread(target=state.placement_group_handle.shutdown, daemon=True)
+        removal.start()
+        removal.join(_REMOVAL_S)
         self._clear_state()
         for callback in self._callbacks:
             callback.after_worker_group_shutdown(self._worker_group_context)
+
+
+class _OneSync:
+    """Stands for Ray Train's SynchronizationActor, a process that each group would start anew: one serves them all. It
+    carries what workers report, and Pliant's report nothing."""
+
+    def __init__(self, actor_class: Any) -> None:
+        self._actor_class = actor_class
+        self._options: dict[str, Any] = {}
+        self._actor: Any = None
+
+    def options(self, **options: Any) -> _OneSync:
+        self._options = options
+        return self
+
+    def remote(self, **arguments: Any) -> Any:
+        self._actor = self._actor or self._actor_class.options(**self._options).remote(**arguments)
+        return self._actor
 
 
 class ElasticController(TrainController):
@@ -159,6 +181,7 @@ class ElasticController(TrainController):
             here = {ray._raylet.RAY_NODE_ID_KEY: node}
             return ray.remote(num_cpus=0, label_selector=here, runtime_env=runtime_env)(Group._worker_cls).remote()
 
+        worker_group_module.SynchronizationActor = _OneSync(worker_group_module.SynchronizationActor)
         self.spares = Spares(spare, control.warm_up)
         self.worker_group_cls = type("Group", (Group,), {"brain": self._brain, "spares": self.spares})
         super().__init__(

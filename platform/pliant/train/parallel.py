@@ -51,6 +51,14 @@ def join_workers(device: torch.device, *, save_timeout: float) -> Workers:
     )
 
 
+def first_use() -> None:
+    """Has torch import what it imports at the first backward and the first optimizer: about a second."""
+    layer = nn.Linear(1, 1)
+    optimizer = torch.optim.AdamW(layer.parameters(), foreach=True)
+    layer(torch.ones(1, 1)).sum().backward()
+    optimizer.step()
+
+
 @contextmanager
 def single_process_group() -> Iterator[None]:
     """A process group of one from an in-memory store: no ports, nothing left behind."""

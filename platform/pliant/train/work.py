@@ -8,8 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Literal
 
 import pyarrow as pa
 import torch
@@ -51,8 +50,6 @@ from pliant.train.state import TrainState
 from pliant.train.step import Step
 from pliant.train.usercode import Blame, build_pipeline, describe_rows, user_code
 
-OpenTrain: TypeAlias = Callable[..., LaneStream]
-"""Opens a rank's stream: ``open_stream`` without rank, world size and reader."""
 _GUARD_ROWS = 8
 
 
@@ -89,14 +86,14 @@ def work(
     *,
     local_rank: int,
     exchange: Callable[[list[Note]], int],
-    open_train: OpenTrain | None = None,
+    reader: Literal["local", "ray"] = "local",
 ) -> None:
     """Runs one worker of a group whose process group exists. Collective.
 
     Args:
         local_rank: of this worker on its host.
         exchange: the board's.
-        open_train: opens this rank's stream of the training set; default: threads in this process read it.
+        reader: of the training set: Ray Data, or threads in this process.
 
     Raises:
         PliantError: as the parts raise it; the run stays resumable.
@@ -118,7 +115,7 @@ def work(
         log, every_s = output_log(workers.rank), config.run.store.segment_every
         with Printed(store, member.number, log, reporter, every_s=every_s):
             now = conditions(config.train, device, threads)
-            job = _assemble(spec, config, store, workers, member, gate, now, open_train)
+            job = _assemble(spec, config, store, workers, member, gate, now, reader)
             try:
                 with NodeSampler(exchange, sampling):
                     state, done = train(job)
@@ -141,7 +138,7 @@ def _assemble(
     member: Membership,
     gate: Gate,
     now: dict[str, Any],
-    open_train: OpenTrain | None,
+    reader: Literal["local", "ray"],
 ) -> Job:
     train_set = Manifest.from_bytes(store.get(DATA_MANIFESTS["train"]))
     pipeline = build_pipeline(spec.pipeline, config.model)
@@ -188,8 +185,10 @@ def _assemble(
         else None,
     )
     writer = CheckpointWriter(store, member.number, check=member.check, group=workers.background_group)
-    open_train = open_train or partial(open_stream, rank=workers.rank, world_size=workers.world_size, reader="local")
-    stream = open_train(
+    stream = open_stream(
+        reader=reader,
+        rank=workers.rank,
+        world_size=workers.world_size,
         manifest=train_set,
         data=config.data,
         seed=config.seed,

@@ -21,16 +21,17 @@ from ray.train import ControllerError, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig
 
 from pliant.cluster.local import ONE_PER_NODE, LocalCluster
-from pliant.data.stream import LaneDataConfig, LaneDataset
 from pliant.elastic.brain import Control
 from pliant.elastic.controller import ENVIRONMENT, ElasticTrainer
 from pliant.errors import PliantError, StorageError, UnschedulableError
 from pliant.observe.board import Board, Note
+from pliant.registry import PipelineRef
 from pliant.settings import RunConfig as Config
 from pliant.storage.record import RunRecord
 from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
 from pliant.train.capacity import Room
+from pliant.train.parallel import first_use
 from pliant.train.scratch import scratch_directory
 from pliant.train.work import WorkSpec, work
 
@@ -140,7 +141,7 @@ def run_workers(config: Config, spec: WorkSpec, *, lanes: int, board: RemoteBoar
                 tell=board.exchange,
                 committed_step=partial(_committed_step, spec.run_uri, config.run.store),
                 patience_s=config.run.store.retry_for,
-                warm_up=_warm_up,
+                warm_up=partial(_warm_up, spec.pipeline),
             ),
             train_loop_config={"spec": spec, "board": board, "reader": config.data.reader},
             torch_config=TorchConfig(backend="nccl" if resources.get("GPU") else "gloo"),
@@ -150,8 +151,6 @@ def run_workers(config: Config, spec: WorkSpec, *, lanes: int, board: RemoteBoar
                 resources_per_worker=dict(resources),
             ),
             run_config=RunConfig(name=f"{spec.name}-{spec.driver:06d}", storage_path=scratch),
-            datasets={"train": LaneDataset()} if config.data.reader == "ray" else None,
-            dataset_config=LaneDataConfig(),
         )
         try:
             trainer.fit()
@@ -168,8 +167,11 @@ def _committed_step(run_uri: str, settings: StorageSettings) -> int | None:
     return max((ref.step for ref in checkpoints), default=None)
 
 
-def _warm_up() -> None:
-    """Whoever unpickles this function has imported this module, and with it what a worker needs."""
+def _warm_up(pipeline: PipelineRef) -> None:
+    """Imports the pipeline; whoever unpickles this function has imported this module, and all else a worker needs."""
+    with contextlib.suppress(Exception):  # a worker will say so
+        pipeline.load()
+    first_use()
 
 
 def _lost_controller(error: BaseException) -> StorageError:
@@ -181,12 +183,11 @@ def _lost_controller(error: BaseException) -> StorageError:
 def _train_function(config: dict[str, Any]) -> None:
     context = ray.train.get_context()
     board: RemoteBoard = config["board"]
-    shard = ray.train.get_dataset_shard("train") if config["reader"] == "ray" else None
     work(
         config["spec"],
         local_rank=context.get_local_rank(),
         exchange=board.exchange,
-        open_train=shard.open if shard else None,
+        reader=config["reader"],
     )
 
 
