@@ -161,13 +161,18 @@ def test_a_pipeline_that_is_gone_is_named(run: Run, pipeline: Path) -> None:
 
 
 def test_the_commands(run: Run, pipeline: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["resume", "run", "--take-over", "--in-process", "train.steps=2", "tracking.kind=none", "schedule.warmup=0"]
+    settings = ["train.steps=2", "tracking.kind=none", "schedule.warmup=0", "elastic.max_workers=2"]
+    given = ["resume", "run", "--take-over", "--in-process", *settings]
     (pipeline.parent / "helper.py").write_text("FACTOR = 2\n")
     assert main(given) == EXIT_USAGE
     assert "\n  -FACTOR = 1\n  +FACTOR = 2\n" in capsys.readouterr().err
     assert main([*given, "--accept-code"]) == 0
     assert "changed code, accepted: helper.py +1 −1" in capsys.readouterr().err
     assert [event["text"] for event in run.events("code")] == ["changed code was accepted: helper.py +1 −1"]
+    changed = [event["text"] for event in run.events("setting")]
+    assert changed == [
+        "changed train.steps: 21 → 2", "changed schedule.warmup: 3 → 0", "changed elastic.max_workers: 4 → 2",
+    ]  # fmt: skip
     assert main(["resume", "run", "--explain"]) == 0
     assert capsys.readouterr().out.splitlines()[-2:] == [
         "nothing is left to train: the checkpoint is at step 2 of 2",
@@ -176,6 +181,6 @@ def test_the_commands(run: Run, pipeline: Path, capsys: pytest.CaptureFixture[st
     assert main(["resume", "run", "--explain", "train.steps=4", "elastic.max_workers=1"]) == 0
     assert capsys.readouterr().out.splitlines()[-3:-1] == [
         "it would change train.steps: 2 → 4, and with it the curve",
-        "it would change elastic.max_workers: 4 → 1",
+        "it would change elastic.max_workers: 2 → 1",
     ]
     assert main(["resume", "run", "--explain", "seed=9"]) == EXIT_USAGE
