@@ -39,6 +39,8 @@ _LATE_S = 0.3
 """Before a deadline, for ending a group that has not left."""
 _STEADY_S = 3.0
 """After its first step, before processes are started that stand by: they would slow down what is hurried."""
+_READY_S = 20.0
+"""How long growing waits for processes that stand by."""
 _RESTART_S = 15.0
 """What a restart costs before one was seen."""
 
@@ -88,8 +90,8 @@ class Hand(ABC):
         """Whether it has ended, and its answer; None where it failed."""
 
     @abstractmethod
-    def keep_spares(self, wanted: Mapping[str, int]) -> None:
-        """Has so many processes stand by on each node."""
+    def keep_spares(self, wanted: Mapping[str, int]) -> bool:
+        """Has so many processes stand by on each node; whether all of them are ready."""
 
     @abstractmethod
     def silent_since(self) -> dict[int, float]:
@@ -146,6 +148,7 @@ class Brain:
         self._missed: frozenset[str] = frozenset()
         self._in_doubt = False
         self._free_only = False
+        self._wanted_at: float | None = None
         self._waiting = ""
         self._first_error_at: float | None = None
         self._story = ""
@@ -212,27 +215,43 @@ class Brain:
         self._looked_at = now
         self._nodes = look(self._control.resources)
         group = Group(self._members, self._report is not None and self._report.phase != "starting")
-        decision, self._memory = policy.running(
+        decision, memory = policy.running(
             time.time(), self._nodes.without(self._lost), group, self._progress(), self._control.limits, self._memory
         )
-        self._stand_by(self._nodes)
+        ready = self._stand_by(self._nodes)
+        if isinstance(decision, Leave) and decision.cause == "resize" and self._waits_to_grow(ready, now):
+            return  # as if nothing had been decided
+        self._memory = memory
         if isinstance(decision, Abandon):
             raise EndGroup(decision.cause, decision.text)
         if isinstance(decision, Leave):
             self._leave(decision)
 
-    def _stand_by(self, nodes: Nodes) -> None:
-        """Keeps a process ready for each place that a next group may take, once this one is under way."""
-        steady = self._report is not None and (self._report.stepped_s or 0.0) > _STEADY_S
-        if not self._control.elastic.spares or self._control.resources.get("GPU") or not steady:
-            return
+    def _stand_by(self, nodes: Nodes) -> bool:
+        """Keeps a process ready for each place that a next group may take, once this one is under way; whether all are
+        ready, or none are wanted."""
+        if not self._control.elastic.spares or self._control.resources.get("GPU"):
+            return True
+        if self._report is None or (self._report.stepped_s or 0.0) < _STEADY_S:
+            return False
         left = self._control.limits.max_workers
         wanted: dict[str, int] = {}
         for node in sorted(nodes.without(self._lost), key=lambda node: node.id not in self._members):
             if node.usable and left:
                 wanted[node.id] = min(node.room, left)
                 left -= wanted[node.id]
-        self._hand.keep_spares(wanted)
+        return self._hand.keep_spares(wanted)
+
+    def _waits_to_grow(self, ready: bool, now: float) -> bool:
+        """Whether growing is put off: until a recovery is over, and until processes stand by on the new nodes, too. The
+        run trains on meanwhile, and stands still for the shorter."""
+        if self.timeline.active:
+            return True
+        self._wanted_at = self._wanted_at or now
+        if not ready and now - self._wanted_at < _READY_S:
+            return True
+        self._wanted_at = None
+        return False
 
     def hears_more(self, errors: Mapping[int, BaseException], *, finished: bool) -> bool:
         """Whether to wait for what the other ranks have to say before these errors are judged."""

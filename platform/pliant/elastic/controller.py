@@ -21,16 +21,20 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError
 from ray.train.torch import TorchTrainer
+from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 from ray.train.v2._internal.execution.controller import TrainController
 from ray.train.v2._internal.execution.failure_handling import FailureDecision, FailurePolicy
 from ray.train.v2._internal.execution.scaling_policy import NoopDecision, ResizeDecision, ScalingPolicy
 from ray.train.v2._internal.execution.worker_group import Worker, WorkerGroup
 from ray.train.v2._internal.execution.worker_group import worker_group as worker_group_module
+from ray.train.v2._internal.execution.worker_group.placement_group_handle import DefaultPlacementGroupHandle
 from ray.train.v2._internal.execution.worker_group.poll import WorkerGroupPollStatus, WorkerStatus
 from ray.train.v2._internal.util import ObjectRefWrapper
 from ray.train.v2.api.config import FailureConfig
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError
+from ray.util import placement_group, placement_group_table, remove_placement_group
+from ray.util.placement_group import PlacementGroup
 
 from pliant.elastic.brain import Brain, Control, EndGroup, Hand
 from pliant.elastic.policy import Start
@@ -85,6 +89,7 @@ class ElasticTrainer(TorchTrainer):
 
         Raises:
             TrainingFailedError: the run cannot go on; a ControllerError holds the PliantError that says why.
+            RayActorError: the controller was lost; nothing of its group is left.
         """
         here = ray.get_runtime_context().get_node_id()
         actor_class = ray.remote(
@@ -98,11 +103,26 @@ class ElasticTrainer(TorchTrainer):
             train_run_context=self.train_run_context,
             callbacks=self._create_default_callbacks(),
         )
-        ray.get(controller.run.remote())
-        result = ray.get(controller.get_result.remote())
+        try:
+            ray.get(controller.run.remote())
+            result = ray.get(controller.get_result.remote())
+        except RayActorError:
+            self._clear_away()
+            raise
         if result.error:
             raise result.error
         return result
+
+    def _create_default_callbacks(self) -> list[Any]:
+        # Ray's own cleaner is a process more, and asks a dashboard that need not be there.
+        callbacks = super()._create_default_callbacks()
+        return [one for one in callbacks if not isinstance(one, PlacementGroupCleanerCallback)]
+
+    def _clear_away(self) -> None:
+        """Actors end with the controller that made them; what they reserved does not."""
+        for found, about in placement_group_table().items():
+            if about["state"] != "REMOVED" and about["name"].startswith(f"{self.run_config.name}-"):
+                remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(found))))
 
 
 class Group(WorkerGroup):
@@ -110,10 +130,17 @@ class Group(WorkerGroup):
 
     brain: Brain
     spares: Spares
+    group_name: str
 
-    def _create_placement_group(self, *args: Any, **kwargs: Any) -> Any:
-        self.brain.timeline.mark("placement")
-        return super()._create_placement_group(*args, **kwargs)
+    def _create_placement_group(self, scaling_config: Any, worker_group_context: Any) -> Any:
+        wanted = worker_group_context
+        group = placement_group(
+            [wanted.resources_per_worker] * wanted.num_workers,
+            strategy=wanted.placement_strategy,
+            bundle_label_selector=wanted.label_selector,
+            name=f"{self.group_name}-{wanted.run_attempt_id}",
+        )
+        return DefaultPlacementGroupHandle(group)
 
     def _create_workers(
         self, num_workers: int, placement_group: Any, resources_per_worker: dict[str, float], **kwargs: Any
@@ -183,7 +210,8 @@ class ElasticController(TrainController):
 
         worker_group_module.SynchronizationActor = _OneSync(worker_group_module.SynchronizationActor)
         self.spares = Spares(spare, control.warm_up)
-        self.worker_group_cls = type("Group", (Group,), {"brain": self._brain, "spares": self.spares})
+        own = {"brain": self._brain, "spares": self.spares, "group_name": context.run_config.name}
+        self.worker_group_cls = type("Group", (Group,), own)
         super().__init__(
             scaling_policy=_Scaling(context.scaling_config, self._brain),
             failure_policy=_Failures(self._brain),
@@ -323,8 +351,9 @@ class _Hand(Hand):
         except Exception:
             return True, None
 
-    def keep_spares(self, wanted: Mapping[str, int]) -> None:
+    def keep_spares(self, wanted: Mapping[str, int]) -> bool:
         self._controller.spares.keep(wanted)
+        return not self._controller.spares.getting_ready
 
     def silent_since(self) -> dict[int, float]:
         return dict(self._group().silent_since())

@@ -53,6 +53,12 @@ class Spares:
                 actor = self._make(node)
                 self._waiting.append(Spare(actor, node, actor.execute.remote(self._warm_up)))
 
+    @property
+    def getting_ready(self) -> bool:
+        """Whether one of them is still at it."""
+        calls = [spare.ready for spare in self._waiting]
+        return bool(calls) and len(ray.wait(calls, num_returns=len(calls), timeout=0)[0]) < len(calls)
+
     def take(self, nodes: Mapping[int, str]) -> dict[int, Any]:
         """Actors for these places, those that are ready: place and its node to place and actor."""
         taken: dict[int, Spare] = {}

@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -152,12 +153,23 @@ def run_workers(config: Config, spec: WorkSpec, *, lanes: int, board: RemoteBoar
             ),
             run_config=RunConfig(name=f"{spec.name}-{spec.driver:06d}", storage_path=scratch),
         )
+        _fit(trainer, config.elastic.max_failures, board)
+
+
+def _fit(trainer: ElasticTrainer, max_failures: int, board: RemoteBoard) -> None:
+    """Trains; again with a new controller where one was lost, which holds nothing that a new one cannot find out."""
+    for lost in range(1, max_failures + 2):
         try:
-            trainer.fit()
+            return trainer.fit()
         except ControllerError as error:
             if isinstance(error.controller_failure, PliantError):
                 raise error.controller_failure from None
             raise _lost_controller(error) from error
+        except ray.exceptions.RayActorError as error:
+            if lost > max_failures:
+                raise _lost_controller(error) from error
+            text = f"the controller of the workers was lost: starting again ({lost} of {max_failures})"
+            board.exchange([{"kind": "failure", "text": text, "cause": "infrastructure", "time": time.time()}])
         except ray.exceptions.RayError as error:
             raise _lost_controller(error) from error
 
