@@ -1,0 +1,154 @@
+"""A group that is asked to leave: together, at once, with a committed checkpoint, wherever its ranks are just then.
+
+The test takes the controller's part: it calls into the gates of real worker processes, as the controller does by actor
+calls. What was broken off is made good by the next group, and the numbers do not change.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Client, Listener
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch.distributed as dist
+
+from pliant.elastic import gate
+from pliant.elastic.gate import LeftError
+from tests.train.runs import STEPS, Run
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+STEP = "pliant.train.step:Step.run"
+EVALUATION = "pliant.train.evaluate:Counts.add"
+FEED = "pliant.train.feed:BatchFeed._load"
+
+
+@dataclass(frozen=True)
+class Controlled:
+    """Around a worker's work: answers the controller's calls, and waits at a place until it was asked to leave.
+
+    Attributes:
+        folder: of the sockets that the workers answer on.
+        target: ``module:Class.method``; waits before its n-th call in this process.
+        rank: of the only worker that waits; None for all.
+        until: what ends the waiting: the gate is ``held``, or ``leaving``.
+    """
+
+    folder: str
+    target: str
+    call: int
+    rank: int | None = None
+    until: str = "held"
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        module, _, path = self.target.partition(":")
+        owner_name, _, method = path.partition(".")
+        owner = getattr(importlib.import_module(module), owner_name)
+        original, calls, mine = getattr(owner, method), 0, self.rank in (None, dist.get_rank())
+        listener = Listener(f"{self.folder}/{dist.get_rank()}", "AF_UNIX")
+        threading.Thread(target=_answer, args=(listener,), daemon=True).start()
+
+        def waited(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == self.call and mine:
+                Path(f"{self.folder}/waits-{dist.get_rank()}").touch()
+                here = gate._here
+                while not (here.leaving if self.until == "leaving" else here._held):
+                    time.sleep(0.01)
+            return original(*args, **kwargs)
+
+        with mock.patch.object(owner, method, waited):
+            try:
+                yield
+            except LeftError:
+                return
+
+
+def _answer(listener: Listener) -> None:
+    with listener.accept() as connection:
+        while True:
+            name, args = connection.recv()
+            connection.send(getattr(gate, name)(*args))
+
+
+def leave(run: Run, workers: int, target: str, call: int, *changes: str, **where: Any) -> list[int]:
+    """Runs a group until it waits there, and asks it to leave; the tick of each rank when it was asked."""
+    with tempfile.TemporaryDirectory() as folder:
+        fault = Controlled(folder, target, call, **where)
+        group = run.group(workers, *changes, fault=fault)
+        ranks = range(workers) if fault.rank is None else [fault.rank]
+        while not all(Path(f"{folder}/waits-{rank}").exists() for rank in ranks):
+            if not group.running:
+                group.results()
+            time.sleep(0.02)
+        hands = [Client(f"{folder}/{rank}", "AF_UNIX") for rank in range(workers)]
+
+        def ask(name: str, *args: Any) -> list[Any]:
+            for hand in hands:
+                hand.send((name, args))
+            return [hand.recv() for hand in hands]
+
+        while None in (ticks := ask("hold")):  # a loop that has not begun
+            time.sleep(0.02)
+        ask("stop_at", max(ticks), "preemption")
+        group.results()
+        return ticks
+
+
+def numbers(run: Run) -> tuple[Any, ...]:
+    strip = ("seconds", "time", "attempt")
+    return run.curve(), run.rows(), [{k: v for k, v in e.items() if k not in strip} for e in run.log("evaluations")]
+
+
+CASES = {
+    "in a step": (STEP, 9, {}),
+    "in the first step": (STEP, 1, {}),
+    "one rank waits for data, the other is in the step": (FEED, 9, {"rank": 1}),
+    "all wait for data": (FEED, 9, {"until": "leaving"}),
+    "in an evaluation": (EVALUATION, 5, {}),
+    "one rank is a batch of the evaluation behind": (EVALUATION, 5, {"rank": 0}),
+}
+
+
+@pytest.mark.parametrize(("target", "call", "where"), CASES.values(), ids=CASES.keys())
+def test_the_group_leaves_with_a_committed_checkpoint(
+    tmp_path: Path, dataset: str, whole: Run, target: str, call: int, where: dict[str, Any]
+) -> None:
+    run = Run.begin(str(tmp_path), dataset, "checkpoint.every_steps=100")
+    ticks = leave(run, 2, target, call, **where)
+    assert max(ticks) - min(ticks) <= 1
+    last = run.log("metrics")[-1]["step"]
+    assert [ref.step for ref in run.record.view().checkpoints()] == [last]
+    assert run.record.stop_of(2)["reason"] == "preemption"  # type: ignore[index]
+    assert not run.notes("ended")
+    run.attempt(3)
+    assert numbers(run) == numbers(whole)
+    assert {entry["attempt"] for entry in run.log("metrics")} == {2, 4}
+
+
+def test_an_evaluation_after_the_last_step_is_made_good(tmp_path: Path, dataset: str, whole: Run) -> None:
+    run = Run.begin(str(tmp_path), dataset)
+    leave(run, 1, EVALUATION, 50)  # 61 rows in micro-batches of 3: 22 to an evaluation, with the empty ones
+    assert run.log("metrics")[-1]["step"] == STEPS
+    run.attempt(2)
+    assert numbers(run) == numbers(whole)
+    assert run.record.stop_of(4)["reason"] == "done"  # type: ignore[index]
+
+
+def test_leaving_before_the_first_step_leaves_nothing_to_make_good(tmp_path: Path, dataset: str, whole: Run) -> None:
+    run = Run.begin(str(tmp_path), dataset)
+    assert leave(run, 2, FEED, 1, until="leaving") == [0, 0]
+    assert run.log("metrics") == []
+    run.attempt(2)
+    assert numbers(run) == numbers(whole)
