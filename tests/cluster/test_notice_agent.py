@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
+from pliant.cluster.raylet import Raylet
 from tests.cluster.metadata_servers import Aws, Azure, serving
 from tests.command import ROOT
 
@@ -92,6 +93,18 @@ class Process:
         self.end()
 
 
+SCRIPT = """
+import json, sys
+from pliant.cluster.notice_agent import NoticeAgent, log
+from pliant.cluster.notices.aws import AwsSource
+from pliant.cluster.notices.azure import AzureSource
+kind, url, grace_s, command = sys.argv[1:]
+source = {"AwsSource": AwsSource, "AzureSource": AzureSource}[kind](log, endpoint=url)
+source.pause_s = 0.1
+sys.exit(NoticeAgent(json.loads(command), [source], respawn_after_s=0.1, grace_s=float(grace_s)).run())
+"""
+
+
 class Cluster:
     """A head without room for work, a driver, and what agents on this machine need to join."""
 
@@ -123,6 +136,16 @@ class Cluster:
         """An agent by its command."""
         words = [sys.executable, "-m", "pliant", "cluster", "notice-agent", *options, "--", *(command or self.join())]
         agent = Process(*words, **{**self.env, **environment})
+        try:
+            yield agent
+        finally:
+            agent.close()
+
+    @contextmanager
+    def script(self, source: str, url: str, *, grace_s: float) -> Iterator[Process]:
+        """An agent by its Python API, whose source asks ten times a second."""
+        arguments = (source, url, str(grace_s), json.dumps(self.join()))
+        agent = Process(sys.executable, "-c", SCRIPT, *arguments, **self.env)
         try:
             yield agent
         finally:
@@ -160,8 +183,7 @@ JOINED = r"node ([0-9a-f]{8}) has joined"
 
 def test_a_node_leaves_on_notice_and_comes_back(cluster: Cluster) -> None:
     aws = Aws()
-    options = ("--cloud", "aws", "--respawn-after", "0.1s")
-    with serving(aws), cluster.agent(*options, AWS_EC2_METADATA_SERVICE_ENDPOINT=aws.url) as agent:
+    with serving(aws), cluster.script("AwsSource", aws.url, grace_s=25) as agent:
         joined = agent.line(JOINED)[1]
         first = cluster.driver.order("hold")
         assert first.startswith(joined)
@@ -197,42 +219,28 @@ def test_a_node_leaves_on_notice_and_comes_back(cluster: Cluster) -> None:
         soon(lambda: third not in cluster.driver.order("alive"))
 
 
-API = """
-import json, sys
-from pliant.cluster.notice_agent import NoticeAgent, log
-from pliant.cluster.notices.azure import AzureSource
-command, url = json.loads(sys.argv[1]), sys.argv[2]
-sys.exit(NoticeAgent(command, [AzureSource(log, endpoint=url)], respawn_after_s=0.1, grace_s=3600).run())
-"""
-
-
 def test_azure_is_told_when_the_node_is_idle_and_a_second_signal_ends_it_at_once(cluster: Cluster) -> None:
     azure = Azure()
-    with serving(azure):
-        command = json.dumps(cluster.join())
-        agent = Process(sys.executable, "-c", API, command, azure.url, **cluster.env)
-        try:
-            agent.line(JOINED)
-            node = cluster.driver.order("hold")
-            deadline = azure.schedule("Redeploy", ["spot_0"], in_s=600, id="one")
-            agent.line("drains")
-            assert cluster.deadline(node) == deadline
-            sooner = azure.schedule("Preempt", ["spot_0"], in_s=120, id="two")
-            agent.line("drains", times=2)
-            assert cluster.deadline(node) == sooner
-            assert azure.started == []
-            cluster.driver.order("release")
-            soon(lambda: azure.started == ["two"])
-            azure.set([])  # over, and this machine still runs
-            agent.line(JOINED, times=2)
-            cluster.driver.order("hold")
-            agent.child.terminate()
-            agent.line("drains", times=3)
-            agent.child.terminate()
-            assert agent.end() == 0
-            agent.line("SIGTERM again: at once")
-        finally:
-            agent.close()
+    with serving(azure), cluster.script("AzureSource", azure.url, grace_s=3600) as agent:
+        agent.line(JOINED)
+        node = cluster.driver.order("hold")
+        deadline = azure.schedule("Redeploy", ["spot_0"], in_s=600, id="one")
+        agent.line("drains")
+        assert cluster.deadline(node) == deadline
+        sooner = azure.schedule("Preempt", ["spot_0"], in_s=120, id="two")
+        agent.line("drains", times=2)
+        assert cluster.deadline(node) == sooner
+        assert azure.started == []
+        cluster.driver.order("release")
+        soon(lambda: azure.started == ["two"])
+        azure.set([])  # over, and this machine still runs
+        agent.line(JOINED, times=2)
+        cluster.driver.order("hold")
+        agent.child.terminate()
+        agent.line("drains", times=3)
+        agent.child.terminate()
+        assert agent.end() == 0
+        agent.line("SIGTERM again: at once")
 
 
 ORPHAN = """
@@ -254,20 +262,41 @@ def test_an_agent_reaps_what_others_leave_to_it_and_ends_while_it_waits_for_the_
         agent.close()
 
 
-def test_the_raylet_ends_with_its_agent_and_the_agent_with_its_raylet(cluster: Cluster) -> None:
+PARENT = """
+import signal
+from pliant.cluster.raylet import Raylet
+print("child", Raylet(["sh", "-c", "exec sleep 600", "--block"]).pid, flush=True)
+signal.pause()
+"""
+
+
+def test_an_agent_ends_with_its_raylet_where_it_is_told_to(cluster: Cluster) -> None:
     with cluster.agent("--cloud", "none", "--no-respawn") as agent:
         agent.line(JOINED)
         raylet_of(agent).kill()
         assert agent.end() == 1
-    with cluster.agent("--cloud", "none") as agent:
-        agent.line(JOINED)
-        raylet = raylet_of(agent)
-        agent.child.kill()
-        raylet.wait(PATIENCE_S)
+
+
+def test_ray_ends_with_its_agent_however_that_ends() -> None:
+    parent = Process(sys.executable, "-c", PARENT)
+    pid = int(parent.line(r"child (\d+)")[1])
+    parent.child.kill()
+    parent.end()
+    soon(lambda: not psutil.pid_exists(pid))
+
+
+def test_what_does_not_want_to_end_is_made_to(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    stubborn = Raylet(["sh", "-c", f"trap '' TERM; sleep 600 & touch {ready}; wait", "--block"])
+    soon(ready.exists)
+    assert stubborn.ended(settle_s=0.0) is None
+    (sleeper,) = psutil.Process(stubborn.pid).children()
+    assert stubborn.stop(patience_s=0.1) == -signal.SIGKILL
+    sleeper.wait(PATIENCE_S)
 
 
 def test_an_agent_that_may_not_drain_says_so_before_it_starts_anything(cluster: Cluster) -> None:
-    for environment in ({"RAY_AUTH_TOKEN": "b" * 64}, {"RAY_AUTH_TOKEN": ""}, {"RAY_AUTH_MODE": "disabled"}):
+    for environment in ({"RAY_AUTH_TOKEN": "b" * 64}, {"RAY_AUTH_TOKEN": ""}):
         with cluster.agent("--cloud", "none", **environment) as agent:
             assert agent.end() == 4
         text = "\n".join(agent.lines)
