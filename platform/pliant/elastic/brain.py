@@ -415,8 +415,8 @@ class Brain:
         return self._charge(Failure(end.cause, end.text, step), None)
 
     def _charge(self, failure: Failure, error: PliantError | None) -> bool:
-        now = time.monotonic()
-        if self._leaving is None:
+        now, left = time.monotonic(), self._leaving is not None
+        if not left:
             idle_s = now - self._reported_at + self._report.idle_s if self._report is not None else 0.0
             self._begin_story(failure.cause, failure.text)
             self.timeline.begin("teardown", detection_s=idle_s if not self.timeline.active else 0.0)
@@ -430,8 +430,9 @@ class Brain:
             self.verdict = error if what.exit_code == EXIT_USER and error is not None else own
             return False
         about = f" ({what.text})" if what.text else ""
-        if failure.cause in ("infrastructure", "user"):
-            self._tell("failure", f"{failure.text}: starting again{about}", cause=failure.cause)
+        if not left:
+            kind = "preemption" if failure.cause == "preemption" else "failure"
+            self._tell(kind, f"{failure.text}: starting again{about}", cause=failure.cause)
         return True
 
     def _begin_story(self, cause: str, text: str) -> None:

@@ -92,7 +92,7 @@ class Display:
 
 
 def _rate(first: Note, last: Note, unit: str) -> float | None:
-    if not first or last["time"] <= first["time"]:
-        return None
     counted = "tokens" if unit == "tokens" else "samples"
+    if not first or last["time"] <= first["time"] or last[counted] < first[counted]:  # steps are done again
+        return None
     return float((last[counted] - first[counted]) / (last["time"] - first["time"]))
