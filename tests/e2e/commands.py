@@ -62,6 +62,10 @@ class Command:
         """Returns when the run has recorded a step; fails when the command ends before."""
         self._wait_until(lambda: last_step(store) == step)
 
+    def wait_for_step_after(self, store: Store, step: int) -> None:
+        """Returns when the run has recorded a later step; fails when the command ends before."""
+        self._wait_until(lambda: last_step(store) > step)
+
     def wait_for_checkpoint(self, store: Store, step: int) -> None:
         """Returns when the checkpoint of a step is committed; fails when the command ends before."""
         self._wait_until(lambda: step in [ref.step for ref in RunRecord.open(store).view().checkpoints()])
