@@ -29,7 +29,8 @@ from pliant.track.status import groups_of, waiting_for_machines
 
 if TYPE_CHECKING:
     from pliant.observe.console import Console
-    from pliant.train.driver import Ending, Launch
+    from pliant.train.driver import Ending
+    from pliant.train.launch import Launch
 
 Overrides = Sequence[str] | Mapping[str, Any]
 
@@ -58,7 +59,7 @@ class Run:
         Raises:
             PliantError: as the command would show it.
         """
-        from pliant.train.driver import new_run
+        from pliant.train.launch import new_run
 
         launch = new_run(pipeline, overrides, name=name, in_process=in_process)
         return cls(launch.record.store, launch)
@@ -116,7 +117,7 @@ class Run:
         Raises:
             PliantError: nothing was started then.
         """
-        from pliant.train.driver import resumed_run
+        from pliant.train.launch import resumed_run
 
         self._launch = resumed_run(
             self.store, overrides, take_over=take_over, accept_code=accept_code, in_process=in_process

@@ -9,6 +9,7 @@ import torch
 
 from pliant.observe.console import Console
 from pliant.train import driver
+from pliant.train.launch import new_run, resumed_run
 from tests.train.conftest import dataset
 from tests.train.runs import PIPELINE, SETTINGS, Run
 
@@ -24,7 +25,7 @@ GPU = ["train.device=cuda", "elastic.max_workers=1"]
 def run_in_process(folder: Path, dataset: str, *settings: str, name: str) -> Run:
     given = [*SETTINGS, *GPU, f"data.path={dataset}", f"run.storage={folder}", *settings]
     overrides = list({text.partition("=")[0]: text for text in given}.values())
-    launch = driver.new_run(PIPELINE, overrides, name=name, in_process=True)
+    launch = new_run(PIPELINE, overrides, name=name, in_process=True)
     ending = driver.drive(launch, Console())
     assert ending.error is None
     return Run(launch.record.store, name)
@@ -35,7 +36,7 @@ def test_a_run_in_two_parts_is_the_run_in_one(tmp_path: Path, dataset: str, prec
     whole = run_in_process(tmp_path, dataset, f"train.precision={precision}", name="whole")
     half = ["train.steps=10", "schedule.total=21", f"train.precision={precision}"]
     parts = run_in_process(tmp_path, dataset, *half, name="parts")
-    launch = driver.resumed_run(parts.store, ["train.steps=21"], take_over=False, in_process=True)
+    launch = resumed_run(parts.store, ["train.steps=21"], take_over=False, in_process=True)
     assert driver.drive(launch, Console()).error is None
     assert parts.curve() == whole.curve()
     (start, _) = parts.events("start")

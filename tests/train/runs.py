@@ -25,6 +25,7 @@ from pliant.storage.record import RunRecord
 from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
 from pliant.train import driver
+from pliant.train.launch import Launch, new_run, resumed_run
 from pliant.train.recorded import record_start
 from pliant.train.work import WorkSpec, work
 from tests.train.pipelines.masked import Masked
@@ -70,21 +71,21 @@ class Run:
     def begin(storage: str, dataset: str, *settings: str, name: str = "run", pipeline: str = PIPELINE) -> Run:
         given = [*SETTINGS, f"data.path={dataset}", f"run.storage={storage}", *settings]
         overrides = list({text.partition("=")[0]: text for text in given}.values())
-        launch = driver.new_run(pipeline, overrides, name=name, in_process=False)
+        launch = new_run(pipeline, overrides, name=name, in_process=False)
         run = Run(launch.record.store, name)
         run._launch = launch
         return run
 
     def group(self, workers: int, *changes: str, fault: Callable[[], Any] | None = None) -> Group:
         """Starts a driver's claim and a worker group of it, as ``train`` or ``resume`` would."""
-        spec = driver._spec(*self.record_start(*changes))
+        spec = driver.work_spec(*self.record_start(*changes))
         return Group(workers, worker, spec, str(self.notes_file), fault)
 
-    def record_start(self, *changes: str) -> tuple[driver.Launch, Attempt]:
+    def record_start(self, *changes: str) -> tuple[Launch, Attempt]:
         """The driver's claim and record of a start, without workers."""
         launch = self._launch
         if launch is None:
-            launch = driver.resumed_run(self.store, list(changes), take_over=True, in_process=False)
+            launch = resumed_run(self.store, list(changes), take_over=True, in_process=False)
         self._launch = None
         attempt = launch.record.claim_driver()
         record_start(attempt, launch.config, launch.origins, launch.code)

@@ -16,7 +16,7 @@ from pliant.storage.layout import attempt_key
 from pliant.storage.record import RunRecord
 from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
-from pliant.train import driver
+from pliant.train.launch import Launch, new_run, resumed_run
 from pliant.train.recorded import (
     CODE_OBJECT,
     CONFIG_OBJECT,
@@ -54,17 +54,17 @@ def run(pipeline: Path, dataset: str, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run of it that a driver has started."""
     monkeypatch.chdir(pipeline.parent)
     settings = [*SETTINGS, f"data.path={dataset}", f"run.storage={pipeline.parent / 'runs'}"]
-    launch = driver.new_run(str(pipeline), settings, name="run", in_process=True)
+    launch = new_run(str(pipeline), settings, name="run", in_process=True)
     record_start(launch.record.claim_driver(), launch.config, launch.origins, launch.code)
     return Run(launch.record.store, "run")
 
 
-def resume(run: Run, *, accept_code: bool = False) -> driver.Launch:
-    return driver.resumed_run(run.store, [], take_over=True, in_process=True, accept_code=accept_code)
+def resume(run: Run, *, accept_code: bool = False) -> Launch:
+    return resumed_run(run.store, [], take_over=True, in_process=True, accept_code=accept_code)
 
 
-def resume_with(run: Run, *overrides: str) -> driver.Launch:
-    return driver.resumed_run(run.store, list(overrides), take_over=True, in_process=True)
+def resume_with(run: Run, *overrides: str) -> Launch:
+    return resumed_run(run.store, list(overrides), take_over=True, in_process=True)
 
 
 def test_what_is_recorded_are_digests_and_texts(run: Run, pipeline: Path) -> None:

@@ -11,7 +11,7 @@ from pliant.config.schema import leaves
 from pliant.errors import EXIT_USAGE, ConfigError, UsageError
 from pliant.settings import run_config_for
 from pliant.storage.layout import CheckpointRef
-from pliant.train import driver
+from pliant.train.launch import resumed_run
 from tests.train.pipelines.masked_settings import ModelSettings
 from tests.train.runs import Run
 
@@ -58,7 +58,7 @@ def begun(run: Run) -> Run:
 
 
 def resume(run: Run, *changes: str) -> Any:
-    return driver.resumed_run(run.store, list(changes), take_over=True, in_process=False)
+    return resumed_run(run.store, list(changes), take_over=True, in_process=False)
 
 
 def test_every_frozen_setting_is_tried() -> None:
@@ -121,4 +121,4 @@ def test_an_unknown_run_is_refused(tmp_path: Path) -> None:
     from pliant.storage.store import Store
 
     with pytest.raises(UsageError, match="there is no run here"):
-        driver.resumed_run(Store(str(tmp_path / "nothing"), StorageSettings()), [], take_over=False, in_process=False)
+        resumed_run(Store(str(tmp_path / "nothing"), StorageSettings()), [], take_over=False, in_process=False)

@@ -15,8 +15,8 @@ from pliant.config.loader import DEFAULT
 from pliant.configure import load_config
 from pliant.errors import ConfigError, DamageError
 from pliant.registry import find_pipeline
-from pliant.train import driver
 from pliant.train.initial import Initial, settle_initial
+from pliant.train.launch import resumed_run
 from tests.checkpoint.saving import flip
 from tests.train.pipelines.masked import Masked
 from tests.train.pipelines.masked_settings import ModelSettings
@@ -70,11 +70,11 @@ def test_a_checkpoint_by_its_path_and_a_resume_that_begins_again(whole: Run, dat
     run.attempt(2)
     digest = {entry["step"]: entry["digest"] for entry in whole.log("metrics")}[oldest.step]
     assert first_digest(run) == digest
-    launch = driver.resumed_run(run.store, ["train.steps=3"], take_over=True, in_process=True)
+    launch = resumed_run(run.store, ["train.steps=3"], take_over=True, in_process=True)
     assert launch.config.init.from_ == f"{whole.store.uri}/{oldest.prefix}"
     assert launch.origins["init.from"] == f"derived: step {oldest.step} of the run run"
     with pytest.raises(ConfigError, match=r"init\.from is frozen.*\n?.*it decides where the parameters started"):
-        driver.resumed_run(run.store, ["init.from=other"], take_over=True, in_process=True)
+        resumed_run(run.store, ["init.from=other"], take_over=True, in_process=True)
 
 
 @pytest.mark.parametrize("workers", [1, 3])

@@ -13,6 +13,7 @@ import pytest
 
 from pliant.data.prepare import write_dataset
 from pliant.train import driver
+from pliant.train.launch import new_run
 from pliant.train.memory import IMPORTED_BYTES
 from pliant.train.protocols import Split
 from pliant.train.sizing import Sizing
@@ -66,7 +67,7 @@ def peak_growth(spec: WorkSpec) -> int:
 @pytest.mark.parametrize("reduction", ["exact", "fast"])
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_workers_take_about_what_the_plan_says(tmp_path: Path, random_text: str, workers: int, reduction: str) -> None:
-    launch = driver.new_run(
+    launch = new_run(
         "stdlib_lm",
         [*SETTINGS, f"data.path={random_text}", f"run.storage={tmp_path}", f"train.reduction={reduction}"],
         name="run",
@@ -80,6 +81,6 @@ def test_workers_take_about_what_the_plan_says(tmp_path: Path, random_text: str,
     planned = memory.host.bytes - IMPORTED_BYTES
     attempt = launch.record.claim_driver()
     driver.record_start(attempt, launch.config, launch.origins, launch.code)
-    grown = run_group(workers, peak_growth, driver._spec(launch, attempt))
+    grown = run_group(workers, peak_growth, driver.work_spec(launch, attempt))
     # How much glibc keeps varies from run to run (see pliant.train.memory): 0.86 to 1.05 were seen.
     assert 0.6 < max(grown) / planned < 1.1, f"{[g >> 20 for g in grown]} MiB of {planned >> 20}: {memory.lines()}"

@@ -225,15 +225,15 @@ def test_debug_shows_everything_and_json_the_users_frames(
 def test_an_error_in_one_of_two_ray_workers_says_the_same(
     ray_cluster: None, pipeline: Path, dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pliant.train.worker import RemoteBoard, run_group
+    from pliant.train.worker import RemoteBoard, run_workers
 
     # The workers are forked from a cluster that is older than this test: its environment is not theirs.
     pipeline.write_text(SOURCE.replace('os.environ["FAIL"]', '"forward"'))
     settings = ["data.reader=ray", "elastic.max_workers=2", "elastic.resources_per_worker={CPU: 0.5}"]
     launch, attempt = Run.begin("runs", dataset, *settings, pipeline=str(pipeline)).record_start()
-    spec = driver._spec(launch, attempt)
+    spec = driver.work_spec(launch, attempt)
     with pytest.raises(UserCodeError) as caught:
-        run_group(launch.config, spec, workers=2, board=RemoteBoard.start())
+        run_workers(launch.config, spec, lanes=8, board=RemoteBoard.start())
     error = caught.value
     assert re.fullmatch(r"rank [01], step \d+", error.location)
     assert re.search(rf"its \d rows: .*{BAD_FILE} (\d+, )*{BAD_ROW}\b", error.message)

@@ -21,7 +21,8 @@ from pliant.cli.common import (
 from pliant.errors import EXIT_INTERRUPTED, UserCodeError
 
 if TYPE_CHECKING:
-    from pliant.train.driver import Ending, Launch
+    from pliant.train.driver import Ending
+    from pliant.train.launch import Launch
 
 InProcessOption = Annotated[
     bool, typer.Option("--in-process", help="One worker in this process, without Ray: breakpoints work.")
@@ -36,7 +37,7 @@ def train(
     as_json: JsonOption = False,
 ) -> None:
     """Train a pipeline. Shows the plan first, and last the command that goes on."""
-    from pliant.train.driver import new_run
+    from pliant.train.launch import new_run
 
     launch = new_run(pipeline, overrides or [], name=check_run_name(name) if name else None, in_process=in_process)
     _run(launch, as_json=as_json)
@@ -66,7 +67,7 @@ def resume(
         lines = [*explain_resume(store), *explain_settings(store, overrides or []), *explain_code(store)]
         emit({"run": store.uri, "explanation": lines}, as_json=as_json, text="\n".join(lines))
         return
-    from pliant.train.driver import resumed_run
+    from pliant.train.launch import resumed_run
 
     launch = resumed_run(
         store, overrides or [], take_over=take_over, accept_code=accept_code, in_process=in_process, waiting=say

@@ -1,24 +1,16 @@
 """The driver of a run: claims it, starts the workers, shows how it goes, and records how it ended.
 
-new run    find datasets ─► plan ─► run.json, manifests ─┐
-resume     read record, owner gone? ─► compare settings ─┴► claim ─► workers ─► stop reason, exit code
+Launch ─► claim ─► workers ─► stop reason, exit code
 """
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from importlib.metadata import version
+from dataclasses import dataclass, field
 from typing import Any
 
 from pliant.config.dump import config_to_dict
-from pliant.config.overrides import Overrides
-from pliant.config.resume import ResumeChanges, compare_for_resume
-from pliant.configure import absolute_paths, load_config
-from pliant.data.manifest import Manifest
 from pliant.elastic.policy import best_size
 from pliant.errors import (
     EXIT_DONE,
@@ -27,40 +19,25 @@ from pliant.errors import (
     EXIT_UNSCHEDULABLE,
     EXIT_USAGE,
     EXIT_USER,
-    ConfigError,
     DamageError,
     PliantError,
     UnschedulableError,
-    UsageError,
-    listed,
 )
 from pliant.observe.board import CONTROL_KINDS, Board, Note, NullReporter
 from pliant.observe.console import Console
 from pliant.observe.display import Display
 from pliant.observe.output import DRIVER_LOG, Printed, leave_terminal_to_debuggers
-from pliant.registry import PipelineRef, find_pipeline
-from pliant.settings import RunConfig
 from pliant.storage.attempts import Attempt, StopReason
 from pliant.storage.layout import encode
-from pliant.storage.record import RunRecord
 from pliant.storage.segments import LogWriter
 from pliant.storage.snapshot import CLUSTER
-from pliant.storage.store import Store
 from pliant.track.background import start_tracking
 from pliant.track.provenance import record_provenance
-from pliant.track.settings import settle_uri
 from pliant.track.system import SystemLog
-from pliant.train.initial import Initial, settle_initial
-from pliant.train.plan import DATA_MANIFESTS, Datasets, RunPlan, find_datasets, make_plan
+from pliant.train.initial import Initial
+from pliant.train.launch import Launch
 from pliant.train.recorded import (
-    Code,
-    CodeChange,
-    check_code,
-    has_begun,
-    load_recorded,
-    pipeline_identity,
     record_start,
-    recorded_pipeline,
 )
 from pliant.train.screen import start_lines
 from pliant.train.stopping import TERM_WITHIN_S, OutOfTime, Stopping
@@ -73,29 +50,6 @@ _REASONS: dict[int, StopReason] = {
     EXIT_INFRASTRUCTURE: "infrastructure",
     EXIT_STOPPED: "infrastructure",
 }
-
-
-@dataclass(frozen=True)
-class Launch:
-    """Everything a driver start needs, whether the run is new or resumed.
-
-    Attributes:
-        code: the pipeline's files.
-        changes: settings that a resume changes; None for a new run.
-        code_changes: what a resume accepts as changed in the pipeline's files.
-    """
-
-    name: str
-    record: RunRecord
-    ref: PipelineRef
-    config: RunConfig
-    origins: dict[str, str]
-    datasets: Datasets
-    plan: RunPlan
-    in_process: bool
-    code: Code
-    changes: ResumeChanges | None = None
-    code_changes: tuple[CodeChange, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,104 +75,6 @@ class Ending:
     values: dict[str, float] = field(default_factory=dict)
     rate: float | None = None
     unit: str = "rows"
-
-
-def new_run(pipeline: str, overrides: Overrides, *, name: str | None, in_process: bool) -> Launch:
-    """Settles everything about a new run and begins its record.
-
-    Raises:
-        ConfigError, UsageError, DamageError: nothing has been started then; the record exists only after all checks.
-    """
-    ref = find_pipeline(pipeline)
-    config, origins = load_config(ref, overrides)
-    config = _absolute(config, origins)
-    initial = settle_initial(config)
-    if initial is not None:
-        initial.check(config, ref.load())
-        origins["init.from"] = f"derived: {initial.text}"
-        config = config.model_copy(update={"init": config.init.model_copy(update={"from_": initial.place})})
-    datasets = find_datasets(config)
-    plan = _plan(config, ref, datasets, in_process=in_process)
-    name = name or f"{ref.name}-{time.strftime('%m%d-%H%M%S')}"
-    store = Store(config.run.storage, config.run.store).child(name)
-    record = RunRecord.create(
-        store,
-        {
-            "name": name,
-            **pipeline_identity(ref),
-            "pliant": version("pliant"),
-            "data_digest": datasets.train.digest,
-            "validation_digest": datasets.validation.digest if datasets.validation else None,
-            "lanes": config.data.lanes,
-            "seed": config.seed,
-            "init": initial.to_dict() if initial else None,
-        },
-    )
-    store.put_if_absent(DATA_MANIFESTS["train"], datasets.train.to_bytes())
-    if datasets.validation:
-        store.put_if_absent(DATA_MANIFESTS["validation"], datasets.validation.to_bytes())
-    return Launch(name, record, ref, config, origins, datasets, plan, in_process, Code.of(ref))
-
-
-def resumed_run(
-    store: Store,
-    overrides: Overrides,
-    *,
-    take_over: bool,
-    in_process: bool,
-    accept_code: bool = False,
-    waiting: Callable[[str], None] = lambda text: None,
-) -> Launch:
-    """Settles everything about going on with a run.
-
-    Args:
-        store: the run's.
-        take_over: fence a living owner instead of refusing.
-        accept_code: go on with what has changed in the pipeline's files, instead of refusing.
-        waiting: told whom is being waited for.
-
-    Raises:
-        UsageError: there is no such run, its owner lives, or its pipeline's files have changed.
-        ConfigError: a frozen setting was changed, or the dataset is another one.
-    """
-    record = RunRecord.open(store)
-    owner = record.owner()
-    if owner is not None and not take_over:
-        told = threading.Event()
-
-        def tell(left: float) -> None:
-            if not told.is_set():
-                told.set()
-                waiting(f"waiting up to {left:.0f} s for a sign of life of {owner.describe()}")
-
-        if record.wait_for_owner(owner, tell):
-            raise UsageError(
-                "run.owned",
-                f"the run is being driven by {owner.describe()}",
-                hint="stop that one first, or resume with --take-over to fence it",
-                location=store.uri,
-            )
-    ref = recorded_pipeline(record)
-    code, code_changes = check_code(record, ref, accept=accept_code)
-    old, _ = load_recorded(record, ref)
-    config, origins = load_recorded(record, ref, overrides)
-    config = _absolute(config, origins)
-    changes = compare_for_resume(old, config, begun=has_begun(record))
-    datasets = find_datasets(config)
-    _same_data(store, record, datasets)
-    return Launch(
-        str(record.identity["name"]),
-        record,
-        ref,
-        config,
-        origins,
-        datasets,
-        _plan(config, ref, datasets, in_process=in_process),
-        in_process,
-        code,
-        changes,
-        tuple(code_changes),
-    )
 
 
 def drive(launch: Launch, console: Console) -> Ending:
@@ -277,7 +133,7 @@ def _drive_here(
         error = None
         try:
             with single_process_group(), leave_terminal_to_debuggers(console):
-                work(_spec(launch, attempt), local_rank=0, exchange=board.exchange)
+                work(work_spec(launch, attempt), local_rank=0, exchange=board.exchange)
         except PliantError as own:
             error = own
     return _ending(launch, display, error, stopping)
@@ -307,7 +163,9 @@ def _drive_ray(
         board = RemoteBoard.start()
         stopping.attach(board.request)
         with Display(system.tap(_recording(board.drain, events)), console) as display:
-            thread, box = in_thread(run_workers, config, _spec(launch, attempt), lanes=launch.plan.lanes, board=board)
+            thread, box = in_thread(
+                run_workers, config, work_spec(launch, attempt), lanes=launch.plan.lanes, board=board
+            )
             while thread.is_alive():
                 thread.join(0.2)  # short, so that signals are seen
             raised = box.get("error")
@@ -347,7 +205,7 @@ def _too_little(launch: Launch, workers: int) -> PliantError | None:
     return None
 
 
-def _spec(launch: Launch, attempt: Attempt) -> Any:
+def work_spec(launch: Launch, attempt: Attempt) -> Any:
     from pliant.train.work import WorkSpec
 
     return WorkSpec(
@@ -380,44 +238,3 @@ def _quietly(call: Callable[[], Any]) -> None:
         call()
     except PliantError:
         return
-
-
-def _plan(config: RunConfig, ref: PipelineRef, datasets: Datasets, *, in_process: bool) -> RunPlan:
-    from pliant.train.sizing import Sizing, local_rooms
-    from pliant.train.trial import try_pipeline
-
-    pipeline = ref.load()
-    columns = config.data.columns or pipeline.columns
-    allowed = (1, 1) if in_process else (config.elastic.min_workers, config.elastic.max_workers)
-    workers = best_size(config.data.lanes or 1, *allowed)
-    plan = make_plan(config, datasets, tuple(columns) if columns else None, workers=workers)
-    sizing = Sizing(config, pipeline, datasets)
-    sizing.refuse_what_does_not_fit((allowed[0], workers), local_rooms(config, in_process=in_process))
-    try_pipeline(ref, config, datasets, sizing, in_process=in_process)
-    return replace(plan, memory=sizing.at(workers))
-
-
-def _absolute(config: RunConfig, origins: dict[str, str]) -> RunConfig:
-    """Paths as every worker and every later resume can use them, whatever its working directory and environment."""
-    config, tracking = absolute_paths(config), config.tracking
-    if tracking.kind != "none":
-        uri, origin = settle_uri(tracking, config.run.storage, os.environ)
-        tracking = tracking.model_copy(update={"uri": uri})
-        origins.update({"tracking.uri": f"derived: {origin}"} if origin else {})
-    return config.model_copy(update={"tracking": tracking})
-
-
-def _same_data(store: Store, record: RunRecord, datasets: Datasets) -> None:
-    """Refuses a dataset that is not the run's, with the difference."""
-    pairs = {"train": (record.identity["data_digest"], datasets.train)}
-    if datasets.validation is not None:
-        pairs["validation"] = (record.identity["validation_digest"], datasets.validation)
-    for split, (digest, found) in pairs.items():
-        if digest != found.digest:
-            recorded = Manifest.from_bytes(store.get(DATA_MANIFESTS[split]))
-            raise ConfigError(
-                "data.changed",
-                f"the {split} set is not the one that the run was started with:{listed(recorded.diff(found), 20)}",
-                hint="put the dataset back, point data.path to a copy of it, or start a new run",
-                location=found.root,
-            )

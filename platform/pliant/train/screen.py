@@ -13,7 +13,7 @@ from pliant.track.settings import masked
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from pliant.train.driver import Launch
+    from pliant.train.launch import Launch
 
 _LONGEST_VALUE = 32
 """Characters; of a longer one the end is shown, which tells paths apart. `pliant config show` has it whole."""
