@@ -13,9 +13,12 @@ from pathlib import Path
 from pliant import Run
 from pliant.errors import PliantError
 
-SETTINGS = ["train.epochs=120", "eval.every_steps=500", "train.audit=true", "elastic.max_workers=4"]
-NODES = ["cluster.nodes=3", "cluster.back_after=15s", "elastic.resize_interval=10s", "checkpoint.every_steps=100"]
-FAULTS = ["--at", "5s:drain:node-2", "--deadline", "20s", "--at", "40s:kill-node:node-3"]
+SETTINGS = [
+    *("train.epochs=null", "train.steps=1500", "train.global_batch=48", "train.micro_batch=4", "data.lanes=12"),
+    *("elastic.max_workers=3", "eval.every_steps=500", "checkpoint.every_steps=50", "train.audit=true"),
+]
+NODES = ["cluster.nodes=3", "cluster.back_after=10s", "elastic.resize_interval=10s"]
+FAULTS = ["--at", "5s:drain:node-2", "--deadline", "20s", "--at", "45s:kill-node:node-3"]
 
 
 def main() -> int:

@@ -6,6 +6,7 @@ As a program: ``python nodes.py FOLDER NODES BACK_AFTER``; a question a line on 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -77,13 +78,12 @@ def until(holds: Callable[[], Any], within_s: float = 30.0) -> Any:
 
 def gone_all(processes: list[psutil.Process], within_s: float = 20.0) -> None:
     """Returns when all of them have ended."""
+    names = {process.pid: " ".join(process.cmdline()) for process in processes if process.is_running()}
     _, left = psutil.wait_procs(processes, timeout=within_s)
-    assert not [process for process in left if process.status() != psutil.STATUS_ZOMBIE]
+    assert [names.get(p.pid) for p in left if p.is_running() and p.status() != psutil.STATUS_ZOMBIE] == []
 
 
 def _environment() -> dict[str, str]:
-    import os
-
     return {**os.environ, "PYTHONPATH": f"{ROOT / 'platform'}:{ROOT}"}
 
 
@@ -97,6 +97,8 @@ def _main(folder: str, nodes: str, back_after: str) -> None:
         def node(self) -> str:
             return str(ray.get_runtime_context().get_node_id())
 
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # Ray says on stdout when a node is lost
     workers = []
     with LocalCluster(
         nodes=int(nodes), resources={"CPU": 1}, folder=folder, back_after=json.loads(back_after)
@@ -120,11 +122,9 @@ def _main(folder: str, nodes: str, back_after: str) -> None:
             workers.append(worker)
             return ray.get(worker.node.remote())
 
-        sys.stdout.write(json.dumps(cluster.address) + "\n")
-        sys.stdout.flush()
+        print(json.dumps(cluster.address), file=answers, flush=True)
         for line in sys.stdin:
-            sys.stdout.write(json.dumps(answer(*json.loads(line))) + "\n")
-            sys.stdout.flush()
+            print(json.dumps(answer(*json.loads(line))), file=answers, flush=True)
         if ray.is_initialized():
             ray.shutdown()
 

@@ -33,11 +33,11 @@ def test_nodes_come_go_and_come_back(folder: Path) -> None:
         os.kill(nodes.raylets()[second], signal.SIGKILL)
         again = until(lambda: next((i for i, name in nodes.alive().items() if name == "node-2" and i != second), None))
         until(lambda: second not in nodes.alive())
-        assert set(nodes.raylets()) == {head, added, again}
+        until(lambda: set(nodes.raylets()) == {head, added, again})
 
         nodes.ask("kill", added)
         until(lambda: added not in nodes.alive() and "node-3" in nodes.alive().values())
-        assert len(nodes.raylets()) == 3
+        until(lambda: len(nodes.raylets()) == 3)
         assert next(iter(nodes.raylets())) == head
     assert set(folder.parent.iterdir()) - before == set(), "nothing outside of its folder"
 

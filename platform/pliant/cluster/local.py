@@ -149,10 +149,10 @@ class LocalCluster:
         self._closing.set()
         if self._keeper.ident is not None:
             self._keeper.join()
-        self._starters.shutdown(wait=True)  # a node that is being started is started to its end, and ended
         for member in reversed(self._members):
             if member.node is not None:
                 _end(member.node)
+        self._starters.shutdown(wait=True)  # the last: a raylet that was still being started ends with its thread
 
     def _start(self, member: _Member) -> None:
         head = member is self._members[0]
