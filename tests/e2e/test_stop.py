@@ -124,21 +124,37 @@ def on_terminal(*arguments: str, cwd: Path) -> tuple[int, Terminal]:
     return process.wait(), screen
 
 
-def test_a_terminal_that_is_closed_stops_the_run_after_a_checkpoint(tmp_path: Path, dataset: str) -> None:
+IN_RAY = [
+    *(text for text in SETTINGS if not text.startswith(("data.reader", "elastic."))),
+    "data.reader=ray",
+    "elastic.max_workers=2",
+    "elastic.resources_per_worker={CPU: 0.5}",
+]
+
+
+@pytest.mark.parametrize(
+    ("settings", "step", "passes"),
+    [
+        pytest.param(["--in-process", *SETTINGS], 8, ONE_STEP, id="in-process"),
+        pytest.param(IN_RAY, 3, 8, id="ray", marks=pytest.mark.long),
+    ],
+)
+def test_a_terminal_that_is_closed_stops_the_run_after_a_checkpoint(
+    tmp_path: Path, dataset: str, settings: list[str], step: int, passes: int
+) -> None:
     ours, theirs = pty.openpty()
     go, store = tmp_path / "go", store_of(str(tmp_path / "runs"), "run")
     process = subprocess.Popen(
-        [sys.executable, "-m", "pliant", "train", PIPELINE, "--name", "run", "--in-process", f"data.path={dataset}",
-         *SETTINGS],
+        [sys.executable, "-m", "pliant", "train", PIPELINE, "--name", "run", f"data.path={dataset}", *settings],
         cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
         env={
             **os.environ, "PYTHONPATH": f"{ROOT / 'platform'}:{ROOT}", "TERM": "xterm",
-            "HOLD_BEFORE_FORWARD": str(8 * ONE_STEP + 1), "HOLD_UNTIL": str(go),
+            "HOLD_BEFORE_FORWARD": str(step * passes + 1), "HOLD_UNTIL": str(go),
         },
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )  # fmt: skip
     os.close(theirs)
-    while last_step(store) != 8:
+    while last_step(store) != step:
         assert process.poll() is None
         if select.select([ours], [], [], 0.2)[0]:  # what nobody reads would block it
             os.read(ours, 65536)
@@ -147,7 +163,7 @@ def test_a_terminal_that_is_closed_stops_the_run_after_a_checkpoint(tmp_path: Pa
     assert process.wait() == 75
     status = json.loads(pliant(tmp_path, "status", "run", "--json"))
     assert (status["state"], status["detail"]) == ("stopped (signal)", "SIGHUP")
-    assert 8 < status["step"] == status["checkpoint"] < STEPS
+    assert step < status["step"] == status["checkpoint"] < STEPS
 
 
 def test_on_a_terminal_the_users_lines_stand_above_the_bar_and_none_is_lost(tmp_path: Path, dataset: str) -> None:
