@@ -168,25 +168,28 @@ def loss_of(pipeline: Pipeline[Any], model: nn.Module, batch: Mapping[str, Tenso
     """``pipeline.loss``; UserCodeError when it is no ``Loss`` of scalar tensors with a sum for every metric."""
     loss = pipeline.loss(model, batch)
     if (problem := _problem_of(loss, pipeline)) is not None:
-        code, found = problem
-        raise UserCodeError(code, found, location=defined(pipeline, "loss"))
+        problem.location = defined(pipeline, "loss")
+        raise problem
     return loss
 
 
-def _problem_of(loss: Any, pipeline: Pipeline[Any]) -> tuple[str, str] | None:
-    """Code and words for what is wrong with a loss, if something is."""
+def _problem_of(loss: Any, pipeline: Pipeline[Any]) -> UserCodeError | None:
+    """What is wrong with a loss, if something is."""
     if not isinstance(loss, Loss):
-        return "pipeline.loss", f"loss must return a Loss; found {type(loss).__name__}"
+        return UserCodeError("pipeline.loss", f"loss must return a Loss; found {type(loss).__name__}")
     for name, value in (("total", loss.total), ("weight", loss.weight), *loss.sums.items()):
         if not isinstance(value, Tensor) or value.ndim != 0:
-            return "pipeline.loss", f"Loss.{name} must be a scalar tensor, a sum over rows; found {value!r}"
+            found = f"Loss.{name} must be a scalar tensor, a sum over rows; found {value!r}"
+            return UserCodeError("pipeline.loss", found)
     for name, count in loss.counts.items():
         if not isinstance(count, Tensor) or count.dtype != torch.int64:
-            found = count.dtype if isinstance(count, Tensor) else type(count).__name__
-            return "pipeline.counts", f"Loss.counts[{name!r}] must be a tensor of int64, whole numbers; found {found}"
+            kind = count.dtype if isinstance(count, Tensor) else type(count).__name__
+            found = f"Loss.counts[{name!r}] must be a tensor of int64, whole numbers; found {kind}"
+            return UserCodeError("pipeline.counts", found)
     missing = sorted(set(pipeline.metrics) - {"loss"} - set(loss.sums))
     if missing:
-        return "pipeline.metrics", f"the loss reports no sum for the declared metrics {', '.join(missing)}"
+        found = f"the loss reports no sum for the declared metrics {', '.join(missing)}"
+        return UserCodeError("pipeline.metrics", found)
     return None
 
 
