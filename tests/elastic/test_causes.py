@@ -73,8 +73,18 @@ def test_user_errors_of_the_same_kind_have_the_same_signature() -> None:
 def test_leaving_is_no_failure() -> None:
     wrapped = UserExceptionWithTraceback(pickle.loads(pickle.dumps(LeftError("left after step 3"))), "…")
     assert left({0: wrapped, 1: LeftError("left after step 3")})
-    assert not left({0: wrapped, 1: PEER})
+    assert not left({0: PEER, 1: DEAD})
     assert not left({})
+
+
+def test_one_that_left_knows_that_all_is_saved() -> None:
+    """Its machine may be gone before the last of them has said so."""
+    gone = LeftError("left after step 3")
+    assert left({0: gone, 1: PEER, 2: DEAD})
+    assert not left({0: gone, 1: USER})
+    explained = explain({0: gone, 1: USER}, step=7, gone={})
+    assert explained.ranks == (1,)
+    assert explain({0: gone, 1: DEAD}, step=7, gone={}).failure.cause == "infrastructure"  # type: ignore[union-attr]
 
 
 def test_who_only_noticed_is_waited_with() -> None:

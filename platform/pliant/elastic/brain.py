@@ -24,7 +24,7 @@ from pliant.elastic.policy import Abandon, Group, Leave, Limits, Memory, Progres
 from pliant.elastic.settings import ElasticSettings
 from pliant.elastic.timeline import Timeline
 from pliant.elastic.watchdog import Watchdog
-from pliant.errors import EXIT_USER, BudgetError, PliantError
+from pliant.errors import EXIT_STOPPED, EXIT_USER, BudgetError, PliantError
 
 LOOK_EVERY_S = 0.5
 WAIT_S = 0.5
@@ -35,6 +35,8 @@ _HOLD_S = 6.0
 _TOLD_S = 10.0
 _CULPRIT_S = 1.0
 """How long is waited for the other ranks to say that they left; and for the one whose loss the others have noticed."""
+_LAST_WORDS_S = 1.0
+"""How long the ranks of a group that has ended may take to say how far they had come."""
 _LATE_S = 0.3
 """Before a deadline, for ending a group that has not left."""
 _STEADY_S = 3.0
@@ -53,6 +55,7 @@ class Control:
         resources: what one worker asks for.
         steps: last step of the run.
         tell: leaves notes for the driver.
+        stop_asked: whether somebody wants the run to stop.
         committed_step: step of the run's newest committed checkpoint, None where there is none.
         patience_s: longest that a worker may wait for storage.
         warm_up: imports what a worker needs.
@@ -63,6 +66,7 @@ class Control:
     lanes: int
     steps: int
     tell: Callable[[list[dict[str, Any]]], object]
+    stop_asked: Callable[[], bool]
     committed_step: Callable[[], int | None]
     patience_s: float
     warm_up: Callable[[], None]
@@ -104,6 +108,10 @@ class EndGroup(Exception):
     def __init__(self, cause: Literal["preemption", "infrastructure"], text: str) -> None:
         super().__init__(text)
         self.cause, self.text = cause, text
+
+
+class StopAsked(Exception):
+    """The run is to stop, and no group runs that could do so."""
 
 
 @dataclass
@@ -158,7 +166,11 @@ class Brain:
     # ------------------------------------------------------------ no group
 
     def idle(self) -> Start | Wait:
-        """What to do while no group runs."""
+        """What to do while no group runs.
+
+        Raises:
+            StopAsked: nothing; the run waits for machines, and somebody wants it to stop.
+        """
         nodes = look(self._control.resources, free=self._free_only)
         if self._in_doubt:
             asked = {node.id: nodes.addresses[node.id] for node in nodes.nodes if node.room}
@@ -170,7 +182,9 @@ class Brain:
             if decision.reason != self._waiting:
                 self._waiting = decision.reason
                 self._tell("waiting", f"waiting for machines: {decision.reason}")
-            self.timeline.mark("waiting", starts=True)
+            if self._stop_asked():
+                raise StopAsked
+            self.timeline.mark("waiting")
             time.sleep(WAIT_S)
             return decision
         self._in_doubt = bool(self._lost)
@@ -181,7 +195,7 @@ class Brain:
     def started(self, nodes: tuple[str, ...]) -> None:
         """A group has been started; ``nodes`` has the node of each rank."""
         self._members = nodes
-        self._leaving = self._report = self._call = self._first_error_at = None
+        self._leaving = self._report = self._call = self._first_error_at = self._wanted_at = None
         self._missed, self._probe = frozenset(), None
         self._free_only = False
         self._watchdog.begin()
@@ -194,7 +208,8 @@ class Brain:
             self._tell("failure", "the nodes did not give the workers their resources in time", cause="infrastructure")
             return True
         self._in_doubt = True
-        first = str(error).partition("\n")[0]
+        inner = getattr(error, "cause", None) or error  # of a call, what it raised
+        first = f"{type(inner).__name__}: {inner}".partition("\n")[0]
         return self._charge(Failure("infrastructure", f"workers could not be started: {first}", None), None)
 
     # ------------------------------------------------------------ a group runs
@@ -219,7 +234,9 @@ class Brain:
             time.time(), self._nodes.without(self._lost), group, self._progress(), self._control.limits, self._memory
         )
         ready = self._stand_by(self._nodes)
-        if isinstance(decision, Leave) and decision.cause == "resize" and self._waits_to_grow(ready, now):
+        if not (isinstance(decision, Leave) and decision.cause == "resize"):
+            self._wanted_at = None
+        elif self._waits_to_grow(ready, now):
             return  # as if nothing had been decided
         self._memory = memory
         if isinstance(decision, Abandon):
@@ -397,10 +414,10 @@ class Brain:
 
     def ended(self, errors: Mapping[int, BaseException]) -> bool:
         """Judges the errors of a group's ranks; whether to start again. If not, ``verdict`` says why."""
-        step = self._report.step + 1 if self._report else None
+        step = self._last_words()
         if self._leaving is not None and causes.left(errors):
             decision = self._leaving.decision
-            return self._charge(Failure(decision.cause, decision.text, step), None)
+            return self._charge(Failure(decision.cause, decision.text, step), None, left=True)
         self._in_doubt = True
         end = causes.explain(errors, step=step, gone=self._gone())
         if end.failure is None:
@@ -411,11 +428,18 @@ class Brain:
     def ended_by(self, end: EndGroup) -> bool:
         """Charges a group that was ended from outside; whether to start again."""
         self._in_doubt = True
-        step = self._report.step + 1 if self._report else None
-        return self._charge(Failure(end.cause, end.text, step), None)
+        return self._charge(Failure(end.cause, end.text, self._last_words()), None)
 
-    def _charge(self, failure: Failure, error: PliantError | None) -> bool:
-        now, left = time.monotonic(), self._leaving is not None
+    def _last_words(self) -> int | None:
+        """The step that the group was at; None before it has begun. The newest report may be many steps old."""
+        reports = [one for one in self._hand.ask(gate.report, timeout_s=_LAST_WORDS_S).values() if one is not None]
+        if reports:
+            self._take(max(reports, key=lambda report: (report.open_s is not None, report.step)), time.monotonic())
+        return self._report.step + 1 if self._report is not None and self._report.open_s is not None else None
+
+    def _charge(self, failure: Failure, error: PliantError | None, *, left: bool = False) -> bool:
+        """Charges the end of a group to the budget; ``left``: it ended as it was asked to."""
+        now = time.monotonic()
         if not left:
             idle_s = now - self._reported_at + self._report.idle_s if self._report is not None else 0.0
             self._begin_story(failure.cause, failure.text)
@@ -426,7 +450,8 @@ class Brain:
         self._budget, what = self._budget.charge(failure, committed_step=self._committed(), progressed=self._progressed)
         if isinstance(what, Stop):
             hint = "look at the causes, then resume the run"
-            own = BudgetError("elastic.given-up", what.text, hint=hint)
+            error_class = BudgetError if what.exit_code == EXIT_STOPPED else PliantError
+            own = error_class("elastic.given-up", what.text, hint=hint)
             self.verdict = error if what.exit_code == EXIT_USER and error is not None else own
             return False
         about = f" ({what.text})" if what.text else ""
@@ -436,7 +461,9 @@ class Brain:
         return True
 
     def _begin_story(self, cause: str, text: str) -> None:
-        self._story = f"{self._story}; {text}" if self.timeline.active and text not in self._story else text
+        told = self._story if self.timeline.active else ""
+        if text not in told:
+            self._story = text if told in text else f"{told}; {text}"
         self._cause = cause
         if not self.timeline.active:
             self._size_before = len(self._members)
@@ -458,6 +485,12 @@ class Brain:
             return self._control.committed_step()
         except PliantError:  # storage is away: nothing new that is known of
             return self._budget.committed_step if hasattr(self, "_budget") else None
+
+    def _stop_asked(self) -> bool:
+        try:
+            return self._control.stop_asked()
+        except Exception:
+            return False  # as below
 
     def _tell(self, kind: str, text: str, **fields: Any) -> None:
         try:

@@ -42,6 +42,7 @@ def explain(errors: Mapping[int, BaseException], *, step: int | None, gone: Mapp
         step: that the group was at, for a user's error.
         gone: ranks whose node drains or is lost, and what is to be said of it.
     """
+    errors = {rank: error for rank, error in errors.items() if not _has_left(error)} or errors
     own = {rank: found for rank in sorted(errors) if (found := _own(errors[rank])) is not None}
     users = {rank: error for rank, error in own.items() if isinstance(error, UserCodeError)}
     if users:
@@ -71,8 +72,10 @@ def explain(errors: Mapping[int, BaseException], *, step: int | None, gone: Mapp
 
 
 def left(errors: Mapping[int, BaseException]) -> bool:
-    """Whether every error is that of a worker which left as it was asked to."""
-    return bool(errors) and all(isinstance(_cause(error, LeftError), LeftError) for error in errors.values())
+    """Whether the group left as it was asked to: one worker that did knows that the checkpoint is committed. Of the
+    others some may be gone since, with their machines, or have noticed no more than that."""
+    rest = [error for error in errors.values() if not _has_left(error)]
+    return len(rest) < len(errors) and all(is_dead(error) or only_noticed(error) for error in rest)
 
 
 def is_dead(failure: BaseException) -> bool:
@@ -84,6 +87,10 @@ def only_noticed(error: BaseException) -> bool:
     """Whether a rank says no more than that another one is gone."""
     own = _own(error)
     return lost_peer(error) or (own is not None and own.code in _BROKEN_OFF)
+
+
+def _has_left(error: BaseException) -> bool:
+    return _cause(error, LeftError) is not None
 
 
 def _lost(ranks: tuple[int, ...], dead: bool, gone: Mapping[int, str]) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.execution.callback import WorkerGroupCallback
@@ -36,7 +36,7 @@ from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError
 from ray.util import placement_group, placement_group_table, remove_placement_group
 from ray.util.placement_group import PlacementGroup
 
-from pliant.elastic.brain import Brain, Control, EndGroup, Hand
+from pliant.elastic.brain import Brain, Control, EndGroup, Hand, StopAsked
 from pliant.elastic.policy import Start
 from pliant.elastic.spares import Spares
 from pliant.errors import PliantError
@@ -85,7 +85,7 @@ class ElasticTrainer(TorchTrainer):
         self._control = control
 
     def fit(self) -> Any:
-        """Runs the workers to the end of the run.
+        """Runs the workers to the end of the run, or until it has stopped as it was asked to.
 
         Raises:
             TrainingFailedError: the run cannot go on; a ControllerError holds the PliantError that says why.
@@ -109,7 +109,7 @@ class ElasticTrainer(TorchTrainer):
         except RayActorError:
             self._clear_away()
             raise
-        if result.error:
+        if result.error and not isinstance(result.error, _Stopped):
             raise result.error
         return result
 
@@ -147,12 +147,12 @@ class Group(WorkerGroup):
     ) -> Any:
         self.brain.timeline.mark("start")
         nodes = ray.util.placement_group_table(placement_group)["bundles_to_node_id"]
-        actors = self.spares.take(nodes)
-        cold = [bundle for bundle in range(num_workers) if bundle not in actors]
+        taken = self.spares.take(nodes)
+        cold = [bundle for bundle in range(num_workers) if bundle not in taken]
         options = {**kwargs, "placement_group_bundle_indices": cold}
         workers = super()._create_workers(len(cold), placement_group, resources_per_worker, **options) if cold else []
-        about = dict(zip(actors, ray.get([actor.get_metadata.remote() for actor in actors.values()]), strict=True))
-        workers += [Worker(actors[i], about[i], resources_per_worker, placement_group_bundle_index=i) for i in actors]
+        for bundle, (actor, about) in taken.items():
+            workers.append(Worker(actor, about, resources_per_worker, placement_group_bundle_index=bundle))
         return WorkerGroup._assign_worker_ranks(workers)
 
     def silent_since(self) -> dict[int, float]:
@@ -253,7 +253,10 @@ class _Scaling(ScalingPolicy):
 
     def make_decision_for_non_running_worker_group(self) -> Any:
         self._maybe_send_resource_request()
-        decision = self._brain.idle()
+        try:
+            decision = self._brain.idle()
+        except StopAsked:
+            raise _Stopped from None
         if not isinstance(decision, Start):
             return NoopDecision()
         self._nodes = decision.nodes
@@ -284,6 +287,10 @@ class _Ended(TrainingFailedError):
         self.ended = ended
 
 
+class _Stopped(TrainingFailedError):
+    """Somebody wanted the run to stop while no group ran."""
+
+
 class _Failures(FailurePolicy):
     """What becomes of the run when a group has ended."""
 
@@ -304,7 +311,7 @@ class _Failures(FailurePolicy):
         cause = getattr(error, "controller_failure", error)
         if type(cause).__name__ in ("WorkerGroupStartupTimeoutError", "WorkerGroupStartupFailedError"):
             return self._brain.not_started(cause, timed_out=type(cause).__name__.endswith("TimeoutError"))
-        if isinstance(cause, RayActorError):
+        if isinstance(cause, RayError):  # of an actor that is gone, or of what another one makes of its loss
             return self._brain.not_started(cause, timed_out=False)
         return False
 

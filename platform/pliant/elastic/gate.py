@@ -24,6 +24,8 @@ from typing import Literal
 
 _REMEMBERED = 50
 """Pieces whose durations are kept."""
+_KEEP_S = 2.0
+"""How long stacks that are printed may take to become durable: storage may be what hangs."""
 
 Phase = Literal["starting", "training", "leaving"]
 Cause = Literal["preemption", "resize"]
@@ -85,6 +87,8 @@ class Gate:
         self._waiting = ""
         self.cause: Cause = "preemption"
         """Why the group was asked to leave; of meaning when it was."""
+        self.keep_printed: Callable[[], None] = lambda: None
+        """Makes what this process has printed durable."""
 
     # ------------------------------------------------------------ the loop's side
 
@@ -209,12 +213,15 @@ def report() -> Report:
 
 
 def dump_stacks() -> str:
-    """Prints the stack of every thread, into the rank's log; returns where the thread of the loop stands."""
+    """Prints the stack of every thread, into the rank's log, which the process does not outlive by much; returns where
+    the thread of the loop stands."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     frames = {names.get(ident, str(ident)): frame for ident, frame in sys._current_frames().items()}
     for name, frame in frames.items():
         sys.stderr.write(f"thread {name}:\n{''.join(traceback.format_stack(frame))}\n")
-    sys.stderr.flush()
+    keep = threading.Thread(target=_here.keep_printed, name="pliant-stacks", daemon=True)
+    keep.start()
+    keep.join(_KEEP_S)
     return _place(next((f for n, f in frames.items() if n.startswith("TrainingThread")), None))
 
 

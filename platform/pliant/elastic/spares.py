@@ -7,6 +7,7 @@ Not for GPUs: which of them a process sees is settled when it starts.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -59,21 +60,24 @@ class Spares:
         calls = [spare.ready for spare in self._waiting]
         return bool(calls) and len(ray.wait(calls, num_returns=len(calls), timeout=0)[0]) < len(calls)
 
-    def take(self, nodes: Mapping[int, str]) -> dict[int, Any]:
-        """Actors for these places, those that are ready: place and its node to place and actor."""
+    def take(self, nodes: Mapping[int, str]) -> dict[int, tuple[Any, Any]]:
+        """Actors for these places, those that are ready and answer: place and its node to place, actor and what Ray
+        Train wants to know of it."""
         taken: dict[int, Spare] = {}
         for place, node in nodes.items():
             spare = next((s for s in self._waiting if s.node == node), None)
             if spare is not None:
                 self._waiting.remove(spare)
                 taken[place] = spare
-        calls = [spare.ready for spare in taken.values()]
-        done = set(ray.wait(calls, num_returns=len(calls), timeout=_READY_S)[0]) if calls else set()
+        asked = {spare.actor.get_metadata.remote(): place for place, spare in taken.items()}
+        done = ray.wait(list(asked), num_returns=len(asked), timeout=_READY_S)[0] if asked else []
         ready = {}
+        for call in done:
+            with contextlib.suppress(ray.exceptions.RayError):  # it has ended meanwhile
+                place = asked[call]
+                ready[place] = (taken[place].actor, ray.get(call))
         for place, spare in taken.items():
-            if spare.ready in done and not _failed(spare):
-                ready[place] = spare.actor
-            else:
+            if place not in ready:
                 ray.kill(spare.actor)
         return ready
 

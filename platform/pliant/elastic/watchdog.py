@@ -47,7 +47,9 @@ class Watchdog:
         if report is None:
             idle_s, bound_s, where = self._clock() - self._began, self._timeout_s or FIRST_S, "before the first report"
         else:
-            idle_s, bound_s = report.idle_s + age_s, self.bound_s(report)
+            # A process that stood by is older than its group.
+            idle_s = min(report.idle_s + age_s, self._clock() - self._began)
+            bound_s = self.bound_s(report)
             where = "before the first step" if report.stepped_s is None else f"after step {report.step}"
         return f"no progress for {idle_s:.0f} s {where}, {bound_s:.0f} s are allowed" if idle_s > bound_s else ""
 

@@ -144,6 +144,11 @@ class Printed:
         with suppress(PliantError):  # it belongs to steps that will be repeated, or the run is another's by now
             self._log.close()
 
+    def keep(self) -> None:
+        """Returns when all lines so far are durable, or cannot be."""
+        with suppress(PliantError):
+            self._log.flush()
+
     def _take(self, stream: Stream, line: str) -> None:
         self._record(stream, line)
         if (now := int(time.monotonic())) != self._second:

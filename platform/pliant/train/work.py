@@ -113,7 +113,8 @@ def work(
     sampling = tracking.system_every if tracking.kind != "none" and local_rank == 0 else None
     try:
         log, every_s = output_log(workers.rank), config.run.store.segment_every
-        with Printed(store, member.number, log, reporter, every_s=every_s):
+        with Printed(store, member.number, log, reporter, every_s=every_s) as printed:
+            gate.keep_printed = printed.keep
             now = conditions(config.train, device, threads)
             job = _assemble(spec, config, store, workers, member, gate, now, reader)
             try:

@@ -25,7 +25,7 @@ from pliant.cluster.local import ONE_PER_NODE, LocalCluster
 from pliant.elastic.brain import Control
 from pliant.elastic.controller import ENVIRONMENT, ElasticTrainer
 from pliant.errors import PliantError, StorageError, UnschedulableError
-from pliant.observe.board import Board, Note
+from pliant.observe.board import STOP, Board, Note
 from pliant.registry import PipelineRef
 from pliant.settings import RunConfig as Config
 from pliant.storage.record import RunRecord
@@ -140,6 +140,7 @@ def run_workers(config: Config, spec: WorkSpec, *, lanes: int, board: RemoteBoar
                 lanes=lanes,
                 steps=spec.total_steps,
                 tell=board.exchange,
+                stop_asked=partial(_stop_asked, board),
                 committed_step=partial(_committed_step, spec.run_uri, config.run.store),
                 patience_s=config.run.store.retry_for,
                 warm_up=partial(_warm_up, spec.pipeline),
@@ -172,6 +173,10 @@ def _fit(trainer: ElasticTrainer, max_failures: int, board: RemoteBoard) -> None
             board.exchange([{"kind": "failure", "text": text, "cause": "infrastructure", "time": time.time()}])
         except ray.exceptions.RayError as error:
             raise _lost_controller(error) from error
+
+
+def _stop_asked(board: RemoteBoard) -> bool:
+    return bool(board.exchange([]) & STOP)
 
 
 def _committed_step(run_uri: str, settings: StorageSettings) -> int | None:
