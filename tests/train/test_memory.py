@@ -151,6 +151,8 @@ def test_a_worker_may_take_what_it_asks_for_or_its_share_of_the_machine() -> Non
     shared = rooms(config(), 3, machine=machine, device_bytes=None)
     assert shared.host == Room(3000, "this machine's 9000 B, shared by 3 workers")
     assert shared.device is None
+    beside = rooms(config(), 3, machine=machine, device_bytes=None, spare_bytes=400).host
+    assert beside == Room(2600, "this machine's 9000 B, shared by 3 workers, less a process that stands by")
     assert rooms(config(), 3, machine=None, device_bytes=None).host is None
     half = rooms(config(GPU=0.5), 2, machine=machine, device_bytes=1000).device
     assert half is not None

@@ -28,12 +28,15 @@ class Rooms:
     device: Room | None = None
 
 
-def rooms(config: RunConfig, workers: int, *, machine: Room | None, device_bytes: int | None) -> Rooms:
+def rooms(
+    config: RunConfig, workers: int, *, machine: Room | None, device_bytes: int | None, spare_bytes: int = 0
+) -> Rooms:
     """What each of ``workers`` workers may take. Pure.
 
     Args:
         machine: memory of the machine that all of them share; None where they run elsewhere.
         device_bytes: memory of a GPU there; None where it is not known.
+        spare_bytes: what the process takes that stands by for each worker.
     """
     asked = config.elastic.resources_per_worker
     host = device = None
@@ -41,7 +44,8 @@ def rooms(config: RunConfig, workers: int, *, machine: Room | None, device_bytes
         host = Room(int(asked["memory"]), "elastic.resources_per_worker.memory")
     elif machine is not None:
         shared = "" if workers == 1 else f", shared by {workers} workers"
-        host = Room(machine.bytes // workers, f"{machine.source}{shared}")
+        stands_by = ", less a process that stands by" if spare_bytes else ""
+        host = Room(max(machine.bytes // workers - spare_bytes, 0), f"{machine.source}{shared}{stands_by}")
     if device_bytes is not None:
         share = min(1.0, asked.get("GPU", 1.0))
         device = Room(int(device_bytes * share), f"{share:g} of a GPU of {format_bytes(device_bytes)}")

@@ -18,7 +18,7 @@ from pliant.errors import UnschedulableError
 from pliant.settings import RunConfig
 from pliant.train.activations import Measured, Probe, measure
 from pliant.train.capacity import Room, Rooms, machine_room, rooms
-from pliant.train.memory import Moment, RankMemory, Work, rank_memory
+from pliant.train.memory import IMPORTED_BYTES, Moment, RankMemory, Work, rank_memory
 from pliant.train.plan import Datasets
 from pliant.train.precision import resolve_precision
 from pliant.train.protocols import Pipeline
@@ -183,7 +183,9 @@ def local_rooms(config: RunConfig, *, in_process: bool) -> Callable[[int], Rooms
     device_bytes = None
     if here and uses_gpu(config) and torch.cuda.is_available():
         device_bytes = int(torch.cuda.get_device_properties(0).total_memory)
-    return lambda workers: rooms(config, workers, machine=machine, device_bytes=device_bytes)
+    spare = config.elastic.spares and not in_process and not config.elastic.resources_per_worker.get("GPU")
+    spare_bytes = IMPORTED_BYTES if spare else 0
+    return lambda workers: rooms(config, workers, machine=machine, device_bytes=device_bytes, spare_bytes=spare_bytes)
 
 
 def _excess(memory: RankMemory, free: Rooms) -> tuple[Moment, Room, str] | None:
