@@ -27,6 +27,7 @@ from torch.distributed.tensor import DTensor
 
 from pliant.checkpoint.digest import named_parameters
 from pliant.checkpoint.manifest import ManifestFields
+from pliant.checkpoint.pace import Pace, allowed_rest
 from pliant.checkpoint.settings import CheckpointSettings
 from pliant.checkpoint.state import model_and_optimizer_state
 from pliant.checkpoint.writer import CheckpointWriter
@@ -83,6 +84,8 @@ def _worker(rank: int, workers: int, saves: int, folder: str) -> None:
         Store(f"{folder}/run", StorageSettings()), 1, check=lambda: None, group=group.background_group
     )
     names = [name for name, _ in named_parameters(model)]
+    settings = CheckpointSettings()
+    rest_s = allowed_rest(settings.min_interval, settings.peer_timeout)  # as at the start of a run: the shortest
     during: list[float] = []
     others: list[float] = []
 
@@ -105,7 +108,8 @@ def _worker(rank: int, workers: int, saves: int, folder: str) -> None:
             step()
         fields = ManifestFields({"step": number}, "", "", "", {}, {})
         writer.save(
-            step=number, state=model_and_optimizer_state(model, optimizer), digest_names=names, fields=fields
+            step=number, state=model_and_optimizer_state(model, optimizer), digest_names=names, fields=fields,
+            pace=Pace(rest_s),
         )  # fmt: skip
         # All ranks take equally many steps: rank 0 tells when the save is over.
         while _any_busy(writer.busy, group):

@@ -38,6 +38,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from pliant.checkpoint.manifest import METADATA_NAME, FileEntry
+from pliant.checkpoint.pace import Pace
 from pliant.checkpoint.ranks import Ranks
 from pliant.checkpoint.staging import HostShard
 from pliant.errors import StorageError
@@ -50,8 +51,9 @@ _COALESCE = 32 * 2**20
 class HashingFile:
     """A binary file for writing that counts and digests what passes through. Holds no data."""
 
-    def __init__(self, raw: Any) -> None:
+    def __init__(self, raw: Any, pace: Pace) -> None:
         self._raw = raw
+        self._pace = pace
         self._digest = hashlib.blake2b()
         self._size = 0
 
@@ -81,8 +83,9 @@ class HashingFile:
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
-        self._digest.update(view)  # lets other threads run while it computes
-        self._raw.write(view)
+        for piece in self._pace.pieces(view):
+            self._digest.update(piece)  # lets other threads run while it computes
+            self._raw.write(piece)
         self._size += len(view)
         return len(view)
 
@@ -129,12 +132,14 @@ class ShardWriter(StorageWriter):
     Args:
         store: where the files go, directly below its root.
         rank: this rank, for the file's name.
+        pace: at which it writes.
     """
 
-    def __init__(self, store: Store, rank: int) -> None:
+    def __init__(self, store: Store, rank: int, pace: Pace) -> None:
         super().__init__()
         self._store = store
         self._rank = rank
+        self._pace = pace
         self.files: dict[str, FileEntry] = {}
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
@@ -142,7 +147,7 @@ class ShardWriter(StorageWriter):
         results = []
         if plan.items:
             with self._store.open_writer(name) as raw:
-                file = HashingFile(raw)
+                file = HashingFile(raw, self._pace)
                 for item in plan.items:
                     start, data = file.tell(), planner.resolve_data(item)
                     if isinstance(data, io.BytesIO):
@@ -161,7 +166,7 @@ class ShardWriter(StorageWriter):
         metadata.storage_meta = StorageMeta()
         metadata.version = CURRENT_DCP_VERSION
         with self._store.open_writer(METADATA_NAME) as raw:
-            file = HashingFile(raw)
+            file = HashingFile(raw, self._pace)
             file.write(pickle.dumps(metadata))
         self.files[METADATA_NAME] = file.entry()
 
@@ -300,12 +305,13 @@ class StateSaver:
         self._final: SavePlan | None = None
         self._metadata: Metadata | None = None
 
-    def save(self, state: dict[str, Any], store: Store) -> dict[str, FileEntry]:
+    def save(self, state: dict[str, Any], store: Store, pace: Pace | None = None) -> dict[str, FileEntry]:
         """Writes all ranks' files and the metadata; a collective.
 
         Args:
             state: as HostCopy made it; the same keys on every rank.
             store: where the files go, directly below its root.
+            pace: at which this rank writes; None: without a rest.
 
         Returns:
             Every file, on every rank.
@@ -314,7 +320,7 @@ class StateSaver:
             PliantError: the same on every rank.
         """
         planner = HostSavePlanner()
-        writer = ShardWriter(store, self._ranks.rank)
+        writer = ShardWriter(store, self._ranks.rank, pace or Pace())
         plan = self._plan(planner, state)
 
         def write() -> tuple[list[WriteResult], dict[str, FileEntry]]:

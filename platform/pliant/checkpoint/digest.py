@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
+from pliant.checkpoint.pace import Pace
 from pliant.checkpoint.ranks import Ranks
 
 NamedShard = tuple[str, Tensor, tuple[int, ...]]
@@ -61,7 +62,9 @@ def local_part(name: str, tensor: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     return tensor.cpu(), tuple(tensor.shape)
 
 
-def parameter_digest(named: Sequence[NamedShard], group: dist.ProcessGroup | None, rank: int = 0) -> str | None:
+def parameter_digest(
+    named: Sequence[NamedShard], group: dist.ProcessGroup | None, rank: int = 0, pace: Pace | None = None
+) -> str | None:
     """Digest of all parameters; a collective over ``group``. Holds one shard of another rank at a time.
 
     Args:
@@ -69,6 +72,7 @@ def parameter_digest(named: Sequence[NamedShard], group: dist.ProcessGroup | Non
             of the whole, the tensor counts as not sharded. Parts may be empty.
         group: gloo group of all ranks; None for a single process.
         rank: this process's rank in the group.
+        pace: at which rank 0 computes, and the others therefore send; None: without a rest.
 
     Returns:
         128 hex digits on rank 0, None elsewhere.
@@ -76,7 +80,7 @@ def parameter_digest(named: Sequence[NamedShard], group: dist.ProcessGroup | Non
     Raises:
         PliantError: on all ranks, when names, types or shapes differ between ranks or do not fit together.
     """
-    ranks = Ranks(group)
+    ranks, pace = Ranks(group), pace or Pace()
     named = sorted(named, key=lambda item: item[0])
     _check(named, ranks)
     total = hashlib.blake2b()
@@ -84,7 +88,7 @@ def parameter_digest(named: Sequence[NamedShard], group: dist.ProcessGroup | Non
         total.update(json.dumps([name, str(local.dtype).removeprefix("torch."), list(shape)]).encode() + b"\n")
         own = as_bytes(local)
         if rank == 0:
-            total.update(own.numpy())
+            _update(total, own, pace)
         if tuple(local.shape) == shape:
             continue  # not sharded, or all of it lies on rank 0
         if rank == 0:
@@ -92,10 +96,15 @@ def parameter_digest(named: Sequence[NamedShard], group: dist.ProcessGroup | Non
                 if size := math.prod(_part(shape, ranks.size, other)) * local.element_size():
                     part = torch.empty(size, dtype=torch.uint8)
                     dist.recv(part, group=group, group_src=other)
-                    total.update(part.numpy())
+                    _update(total, part, pace)
         elif own.numel():
             dist.send(own, group=group, group_dst=0)
     return total.hexdigest() if rank == 0 else None
+
+
+def _update(total: hashlib.blake2b, part: Tensor, pace: Pace) -> None:
+    for piece in pace.pieces(memoryview(part.numpy())):
+        total.update(piece)
 
 
 def as_bytes(tensor: Tensor) -> Tensor:

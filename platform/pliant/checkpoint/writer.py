@@ -1,8 +1,9 @@
 """Taking checkpoints beside training: the step waits for a copy to host memory, the rest is done by a thread.
 
-The thread writes the shards, computes the parameter digest and, on rank 0, puts the manifest last. All of its
-collectives use a group of its own. A save that storage refuses is reported and tried again from the copy, with
-growing pauses, until it succeeds, a newer save takes its place, or the writer is closed; training goes on.
+The thread writes the shards, computes the parameter digest and, on rank 0, puts the manifest last; in between it rests,
+as long as nobody waits for it (pace.py). All of its collectives use a group of its own. A save that storage refuses is
+reported and tried again from the copy, with growing pauses, until it succeeds, a newer save takes its place, or the
+writer is closed; training goes on.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import torch.distributed as dist
 from pliant.checkpoint.dcp import StateSaver
 from pliant.checkpoint.digest import NamedShard, parameter_digest
 from pliant.checkpoint.manifest import CheckpointManifest, FileEntry, ManifestFields
+from pliant.checkpoint.pace import Pace
 from pliant.checkpoint.ranks import Ranks
 from pliant.checkpoint.staging import HostCopy
 from pliant.errors import PliantError, StorageError
@@ -52,6 +54,7 @@ class SaveResult:
         staging_s: seconds that training waited for the copy to host memory.
         waited_s: seconds that training waited before that for an earlier save to end.
         background_s: seconds the background thread took for this try.
+        rested_s: of those, how long it only rested; a save that is waited for does not.
         bytes: size of the checkpoint; 0 unless committed.
         manifest: None unless committed.
     """
@@ -63,6 +66,7 @@ class SaveResult:
     staging_s: float
     waited_s: float
     background_s: float
+    rested_s: float
     bytes: int
     manifest: CheckpointManifest | None
 
@@ -75,6 +79,7 @@ class _Job:
     state: dict[str, Any] | Exception  # why it could not be copied
     digest_names: list[str]
     fields: ManifestFields
+    pace: Pace
     before_commit: Callable[[], None]
     on_commit: Callable[[SaveResult], None]
     staging_s: float
@@ -102,6 +107,7 @@ class CheckpointWriter:
         self._ranks = Ranks(group)
         self._saver = StateSaver(self._ranks)
         self._copy = HostCopy()
+        self._pace = Pace()  # of the newest save
         self._thread: threading.Thread | None = None
         self._state = threading.Condition()
         self._busy = False  # a try is running, or what follows a commit
@@ -132,6 +138,7 @@ class CheckpointWriter:
         state: dict[str, Any],
         digest_names: list[str],
         fields: ManifestFields,
+        pace: Pace | None = None,
         before_commit: Callable[[], None] = lambda: None,
         on_commit: Callable[[SaveResult], None] = lambda result: None,
     ) -> None:
@@ -145,6 +152,7 @@ class CheckpointWriter:
             state: nested dicts of DTensors, tensors and plain values, the same keys on every rank.
             digest_names: keys of ``state["model"]`` over which the parameter digest is taken.
             fields: what else the manifest records.
+            pace: of the background thread on this rank, until somebody waits; None: it never rests.
             before_commit: called on rank 0 in the background, after the shards and before the manifest: makes
                 durable what the manifest refers to (logs). A StorageError counts as a failed save.
             on_commit: called on rank 0 in the background after the commit (retention). A StorageError is logged;
@@ -160,9 +168,10 @@ class CheckpointWriter:
         copied_from = time.perf_counter()
         copied = _attempt_copy(self._copy, state)
         now = time.perf_counter()
+        self._pace = pace or Pace()
         job = _Job(
-            CheckpointRef(step, self._attempt), copied, sorted(digest_names), fields, before_commit, on_commit,
-            staging_s=now - copied_from, waited_s=copied_from - begin,
+            CheckpointRef(step, self._attempt), copied, sorted(digest_names), fields, self._pace, before_commit,
+            on_commit, staging_s=now - copied_from, waited_s=copied_from - begin,
         )  # fmt: skip
         self._give_up.clear()
         self._busy = self._unsettled = True
@@ -176,12 +185,13 @@ class CheckpointWriter:
         return results
 
     def wait(self, timeout: float | None = None) -> SaveResult | None:
-        """Waits until the running try has a result and returns it; ``poll`` still returns it too.
+        """Waits until the running try, which hurries, has a result and returns it; ``poll`` still returns it too.
 
         Returns:
             None when there was no save or the timeout (seconds) has passed. After ``failed`` the save waits to be
             tried again, and this returns that result at once until the next try has begun.
         """
+        self._pace.hurry()
         with self._state:
             ended = self._state.wait_for(lambda: not self._unsettled, timeout)
         self._raise()
@@ -207,6 +217,7 @@ class CheckpointWriter:
 
     def _join(self, timeout: float | None = None) -> bool:
         if self._thread is not None:
+            self._pace.hurry()
             self._thread.join(timeout)
             if self._thread.is_alive():
                 return False
@@ -246,14 +257,18 @@ class CheckpointWriter:
 
     def _try(self, job: _Job) -> bool:
         job.tries += 1
-        begin = time.perf_counter()
+        began, rested_s = time.perf_counter(), job.pace.rested_s
+
+        def took() -> tuple[float, float]:
+            return time.perf_counter() - began, job.pace.rested_s - rested_s
+
         try:
             manifest = self._write(job)
         except StorageError as error:
             _log.warning("checkpoint of step %d failed and will be tried again: %s", job.ref.step, error)
-            self._publish(job, "failed", str(error), time.perf_counter() - begin)
+            self._publish(job, "failed", str(error), *took())
             return False
-        result = self._publish(job, "committed", "", time.perf_counter() - begin, manifest)
+        result = self._publish(job, "committed", "", *took(), manifest)
         try:
             self._ranks.at_root("work after the checkpoint", lambda: job.on_commit(result))
         except StorageError as error:
@@ -266,9 +281,9 @@ class CheckpointWriter:
         existing = self._ranks.at_root("looking for the checkpoint", lambda: self._existing(store, job))
         if existing is not None:
             return existing
-        files = self._saver.save(_copied(job), store)
+        files = self._saver.save(_copied(job), store, job.pace)
         if job.digest is None:
-            job.digest = parameter_digest(_named(job), self._ranks.group, self._ranks.rank) or ""
+            job.digest = parameter_digest(_named(job), self._ranks.group, self._ranks.rank, job.pace) or ""
         return self._ranks.at_root("committing the checkpoint", lambda: self._commit(store, job, files))
 
     def _existing(self, store: Store, job: _Job) -> CheckpointManifest | None:
@@ -312,12 +327,13 @@ class CheckpointWriter:
         job: _Job,
         outcome: Literal["committed", "failed", "dropped"],
         reason: str,
-        seconds: float = 0.0,
+        background_s: float = 0.0,
+        rested_s: float = 0.0,
         manifest: CheckpointManifest | None = None,
     ) -> SaveResult:
         size = manifest.total_bytes if manifest else 0
         result = SaveResult(
-            job.ref, outcome, reason, job.tries, job.staging_s, job.waited_s, seconds, size, manifest
+            job.ref, outcome, reason, job.tries, job.staging_s, job.waited_s, background_s, rested_s, size, manifest
         )  # fmt: skip
         with self._state:
             self._last = result

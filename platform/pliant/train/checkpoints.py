@@ -11,6 +11,7 @@ from torch import nn
 from pliant.checkpoint.digest import named_parameters
 from pliant.checkpoint.interval import Interval, Losses, next_interval, save_cost
 from pliant.checkpoint.manifest import LogPosition, ManifestFields
+from pliant.checkpoint.pace import Pace, allowed_rest
 from pliant.checkpoint.settings import CheckpointSettings
 from pliant.checkpoint.state import model_and_optimizer_state
 from pliant.checkpoint.writer import CheckpointWriter, SaveResult
@@ -32,7 +33,7 @@ class Checkpoints:
         restored: the state that the attempt started from.
         losses: how often groups of the run were lost; of rank 0, whose wish alone counts.
         prune: called on rank 0 in the background after each commit, to retire older checkpoints.
-        saved: told after each commit how many seconds it was after the copy was begun.
+        saved: told after each commit how many seconds it was after the copy was begun, rests left out.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Checkpoints:
                 logs=logs,
                 metrics={} if state.measured is None else {self._main_metric: state.measured},
             ),
+            pace=Pace(allowed_rest(self._until_next_s(), self._settings.peer_timeout)),
             before_commit=self._observer.flush,
             on_commit=lambda result: self._prune(),
         )
@@ -153,20 +155,27 @@ class Checkpoints:
             between_losses_s=self._losses.mean_time_between(time.monotonic() - self._began),
         )
 
+    def _until_next_s(self) -> float:
+        """Seconds from a save to the next one; 0 where that is not known."""
+        if self._settings.every_steps is None:
+            return self._interval.seconds
+        lately = self._steps_s[False][-100:]
+        return self._settings.every_steps * sum(lately) / len(lately) if lately else 0.0
+
     def _report(self) -> None:
         for result in self._writer.poll():
             self._event(result)
 
     def _event(self, result: SaveResult) -> None:
         if result.outcome == "committed":
-            self._saved(result.staging_s + result.background_s)
+            self._saved(result.staging_s + result.background_s - result.rested_s)  # as one that is waited for
             self._account(result)
             text = f"checkpoint {result.ref.step} committed, {format_bytes(result.bytes)}"
             text += f" in {format_seconds(result.background_s)}, stall {format_seconds(result.staging_s)}"
             self._observer.event(
                 "checkpoint", text=text, step=result.ref.step, bytes=result.bytes,
                 stall_s=round(result.staging_s, 4), waited_s=round(result.waited_s, 4),
-                background_s=round(result.background_s, 4),
+                background_s=round(result.background_s, 4), rested_s=round(result.rested_s, 4),
             )  # fmt: skip
         else:
             text = f"checkpoint {result.ref.step} {result.outcome}: {result.reason}"
