@@ -22,6 +22,7 @@ MEMORY = WorkerHealthCheckFailedError(
     failure=ray.exceptions.RayActorError(error_msg="Task was killed due to the node running low on memory."),
 )
 USER = UserCodeError("pipeline.loss", "step 7: rank 1: ValueError: no\n  rows …", location="loss.py:3")
+OBJECT = ray.exceptions.ObjectLostError("ab" * 28, None, "")
 BROKEN = PliantError("checkpoint.broken-off", "saving broke off, probably because another worker is gone")
 
 
@@ -32,11 +33,12 @@ BROKEN = PliantError("checkpoint.broken-off", "saving broke off, probably becaus
         ({0: PEER, 1: DEAD}, "infrastructure", (1,)),
         ({0: PEER}, "infrastructure", (0,)),
         ({0: BROKEN, 2: PEER}, "infrastructure", (0, 2)),
+        ({0: OBJECT, 1: DEAD}, "infrastructure", (1,)),
         ({0: MEMORY, 1: PEER}, "user", (0,)),
         ({0: PEER, 1: USER, 2: DEAD}, "user", (1,)),
         ({0: ValueError("by no code of ours"), 1: PEER}, "user", (0,)),
     ],
-    ids=["dead", "dead and noticed", "noticed", "broken off", "memory", "user", "unknown"],
+    ids=["dead", "dead and noticed", "noticed", "broken off", "object lost", "memory", "user", "unknown"],
 )
 def test_one_explains_the_others(errors: Mapping[int, BaseException], cause: str, ranks: tuple[int, ...]) -> None:
     ended = explain(errors, step=7, gone={})
@@ -90,5 +92,6 @@ def test_one_that_left_knows_that_all_is_saved() -> None:
 def test_who_only_noticed_is_waited_with() -> None:
     assert only_noticed(PEER)
     assert only_noticed(BROKEN)
+    assert only_noticed(OBJECT)
     assert not only_noticed(DEAD)
     assert not only_noticed(USER)

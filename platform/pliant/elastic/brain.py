@@ -299,15 +299,13 @@ class Brain:
             self._follow(report)
         self._furthest = max(self._furthest, report.step)
 
-    def _follow(self, report: Report) -> None:
-        """A group that recovers: how far is it?"""
+    def _follow(self, report: Report, *, over: bool = False) -> None:
+        """A group that recovers: how far is it? ``over``: it is done, and has nothing more to do."""
         if self.timeline.part == "load":
             self.timeline.mark("first_step", ago_s=report.open_s or 0.0)
-        if report.stepped_s is None:
-            return
-        if self.timeline.part == "first_step":
+        if report.stepped_s is not None and self.timeline.part == "first_step":
             self.timeline.mark("replay", ago_s=report.stepped_s)
-        if report.step > self._furthest:
+        if over or (report.stepped_s is not None and report.step > self._furthest):
             lost = max(self._furthest - report.first_step, 0)
             ago_s = max(report.step - self._furthest - 1, 0) * (report.step_s or 0.0) + report.idle_s
             parts = self.timeline.end(ago_s=ago_s)
@@ -411,6 +409,12 @@ class Brain:
         self._leaving = None
 
     # ------------------------------------------------------------ a group has ended
+
+    def finished(self) -> None:
+        """The run is done. One that came back shortly before has not yet said so."""
+        self._last_words()
+        if self.timeline.active and self._report is not None and self._leaving is None:
+            self._follow(self._report, over=True)
 
     def ended(self, errors: Mapping[int, BaseException]) -> bool:
         """Judges the errors of a group's ranks; whether to start again. If not, ``verdict`` says why."""

@@ -55,7 +55,7 @@ def explain(errors: Mapping[int, BaseException], *, step: int | None, gone: Mapp
         return Ended(None, told, (rank,))
     dead = {rank: error for rank, error in errors.items() if is_dead(error)}
     for rank in sorted(errors):
-        if rank not in dead and rank not in own and not lost_peer(errors[rank]):
+        if rank not in dead and rank not in own and not _of_a_loss(errors[rank]):
             error = UserCodeError("worker.failed", f"rank {rank} raised:\n{errors[rank]}")
             kind = f"{type(errors[rank]).__name__}: {str(errors[rank]).partition(chr(10))[0]}"
             return Ended(Failure("user", f"rank {rank} raised {kind}", step, kind), error, (rank,))
@@ -86,7 +86,14 @@ def is_dead(failure: BaseException) -> bool:
 def only_noticed(error: BaseException) -> bool:
     """Whether a rank says no more than that another one is gone."""
     own = _own(error)
-    return lost_peer(error) or (own is not None and own.code in _BROKEN_OFF)
+    return _of_a_loss(error) or (own is not None and own.code in _BROKEN_OFF)
+
+
+def _of_a_loss(error: BaseException) -> bool:
+    """Whether it is what the loss of a process or machine looks like from inside a worker: broken collectives, and what
+    Ray says of objects that were there. What a task raised is its own."""
+    of_ray = isinstance(error, ray.exceptions.RayError) and not isinstance(error, ray.exceptions.RayTaskError)
+    return not is_dead(error) and (of_ray or lost_peer(error))
 
 
 def _has_left(error: BaseException) -> bool:

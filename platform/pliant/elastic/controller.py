@@ -229,6 +229,8 @@ class ElasticController(TrainController):
     async def _poll_workers(self) -> WorkerGroupPollStatus:
         """The state of the workers; while what has happened is still being told, the errors so far are held back."""
         status = await super()._poll_workers()
+        if status.finished and not status.errors:
+            self._brain.finished()
         if status.errors and self._brain.hears_more(status.errors, finished=bool(status.finished)):
             statuses = {
                 rank: WorkerStatus(running=True) if one.error is not None else one
