@@ -51,6 +51,7 @@ _CLOSE_WITHIN_S = 10.0
 _SILENCED = {
     "ray.data._internal.progress": logging.ERROR,  # "Progress bars disabled"
     "ray.data._internal.execution.streaming_executor_state": logging.CRITICAL,  # tracebacks that are raised as well
+    "ray.data._internal.execution.resource_manager": logging.ERROR,  # held on purpose, it takes itself for starved
 }
 
 
