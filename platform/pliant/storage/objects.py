@@ -171,7 +171,7 @@ def endpoint() -> str:
 def _connect(bucket: str, settings: StorageSettings, *, retries: int) -> ObjectStore:
     timeout = timedelta(seconds=settings.request_timeout)
     client: dict[str, Any] = {"timeout": timeout, "connect_timeout": min(timeout, timedelta(seconds=5))}
-    if urlsplit(endpoint()).hostname in ("127.0.0.1", "::1", "localhost"):
+    if urlsplit(endpoint()).scheme == "http":  # whoever writes that means it, as every other S3 client takes it
         client["allow_http"] = True
     retry: Any = {"max_retries": retries, "retry_timeout": timedelta(seconds=min(settings.retry_for, 240.0))}
     return from_url(bucket, client_options=client, retry_config=retry)
