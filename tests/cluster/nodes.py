@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -27,7 +28,13 @@ class Nodes:
 
     def __enter__(self) -> Nodes:
         self.process = subprocess.Popen(
-            self._command, cwd=ROOT, env=_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            self._command,
+            cwd=ROOT,
+            env=_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         self.address = self._answer()
         return self
@@ -76,11 +83,18 @@ def until(holds: Callable[[], Any], within_s: float = 30.0) -> Any:
     return value
 
 
+def title(process: psutil.Process) -> str:
+    """Its command line; empty when it has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
 def gone_all(processes: list[psutil.Process], within_s: float = 20.0) -> None:
     """Returns when all of them have ended."""
-    names = {process.pid: " ".join(process.cmdline()) for process in processes if process.is_running()}
     _, left = psutil.wait_procs(processes, timeout=within_s)
-    assert [names.get(p.pid) for p in left if p.is_running() and p.status() != psutil.STATUS_ZOMBIE] == []
+    assert [title(process) for process in left if title(process)] == []
 
 
 def _environment() -> dict[str, str]:
@@ -99,6 +113,7 @@ def _main(folder: str, nodes: str, back_after: str) -> None:
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Ray says on stdout when a node is lost
+    signal.signal(signal.SIGTERM, lambda *_: None)
     workers = []
     with LocalCluster(
         nodes=int(nodes), resources={"CPU": 1}, folder=folder, back_after=json.loads(back_after)

@@ -27,7 +27,9 @@ def test_nodes_come_go_and_come_back(folder: Path) -> None:
     with Nodes(folder, nodes=2, back_after=0.2) as nodes:
         assert sorted(nodes.alive().values()) == ["node-1", "node-2"]
         head, second = nodes.raylets()
+        os.killpg(nodes.process.pid, signal.SIGTERM)  # as timeout(1) does: it is for the owner alone
         added = nodes.ask("add")
+        assert list(nodes.raylets()) == [head, second, added]
         assert nodes.alive()[added] == "node-3"
 
         os.kill(nodes.raylets()[second], signal.SIGKILL)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
 import subprocess
 import sys
 import threading
@@ -91,7 +92,7 @@ class LocalCluster:
         self._closing = threading.Event()
         self._lock = threading.Lock()
         # A process that dies with its parent dies when the thread ends that has started it: these stay to the end.
-        self._starters = ThreadPoolExecutor(max_workers=max(8, nodes), thread_name_prefix="pliant-node")
+        self._starters = ThreadPoolExecutor(max(8, nodes), "pliant-node", initializer=_block_signals)
         self._keeper = threading.Thread(target=self._keep, name="pliant-nodes", daemon=True)
 
     def __enter__(self) -> LocalCluster:
@@ -182,7 +183,7 @@ class LocalCluster:
 
     def _keep(self) -> None:
         """Clears away behind nodes that have ended, and brings them back."""
-        while not self._closing.wait(_LOOK_EVERY_S):
+        while not self._closing.wait(_LOOK_EVERY_S) and self._members[0].runs:
             for member in self._members[1:]:
                 if member.node is None or member.runs:
                     continue
@@ -193,8 +194,14 @@ class LocalCluster:
                     try:
                         self._starters.submit(self._start, member).result()
                     except Exception as error:  # Ray's own, of many kinds: tried again after as long
-                        _log.warning("%s did not come back: %s", member.name, error)
+                        _log.warning("%s did not come back: %s", member.name, str(error).partition("\n")[0])
                         member.gone_at = time.monotonic()
+
+
+def _block_signals() -> None:
+    """What this thread starts, and all below it, hears neither SIGTERM nor SIGHUP: they are for the owner, but
+    timeout(1), a closed terminal and service managers send them to every process of its group."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGHUP})
 
 
 def _settle_optional_imports() -> None:
