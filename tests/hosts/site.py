@@ -63,17 +63,19 @@ class Site:
 
 
 @contextmanager
-def site(folder: Path) -> Iterator[Site]:
+def site(folder: Path, *, config: Mapping[str, Any] | None = None) -> Iterator[Site]:
     """Three hosts, each a Ray node for one worker, and a fourth that stores; the digits are prepared.
 
     Args:
         folder: gets what they write.
+        config: settings of Ray's daemons.
     """
     with network(("storage", *NAMES), folder) as (storage, *hosts), ExitStack() as stack:
         with storage.entered():
             server = stack.enter_context(S3Server(address=storage.address))
         # Two CPUs: one and a quarter are for a worker, the rest for its read tasks.
-        nodes = RayNodes(folder, hosts=hosts, env={**server.env, "PYTHONPATH": str(ROOT)}, cpus=2)
+        env = {**server.env, "PYTHONPATH": str(ROOT)}
+        nodes = RayNodes(folder, hosts=hosts, config=config, env=env, cpus=2)
         stack.enter_context(nodes).start(len(hosts))
         made = Site(hosts, nodes, server)
         made.pliant("prepare", "digits", f"data.path={server.uri('digits')}")
