@@ -30,7 +30,7 @@ from _recovery_ray_train import DEADLINE_S, EVENT_AT_STEP, EVENTS
 from pliant.cluster.local import RAYLET_SETTINGS
 
 PIPELINE = str(ROOT / "bench" / "_recovery_pipeline.py")
-GIVE_UP_AFTER_S = 120.0
+GIVE_UP_AFTER_S = 240.0
 LANES = 6
 JOB = {
     "train.global_batch": GLOBAL_BATCH,
