@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pliant.elastic.nodes import Address, answers, look, room, silent
+from pliant.elastic.nodes import Address, answers, going, look, room, silent
+from pliant.elastic.policy import Node
 
 
 @pytest.fixture
@@ -53,3 +54,13 @@ def test_a_raylet_answers(ray_cluster: None) -> None:
     assert silent(found.addresses) == frozenset()
     assert [n.lost for n in found.without([node.id])] == [True]
     assert look({"CPU": 3.0}, free=True).nodes[0].room == 1
+
+
+def test_ranks_whose_nodes_go_away_or_do_not_answer() -> None:
+    nodes = [Node("a" * 12, 1, draining=True), Node("b" * 12, 1), Node("c" * 12, 1, draining=True)]
+    members = ("b" * 12, "a" * 12, "d" * 12, "c" * 12)
+    assert going(members, nodes, lost=["d" * 12, "c" * 12, "e" * 12]) == {
+        1: "node aaaaaaaa goes away",
+        2: "node dddddddd does not answer",
+        3: "node cccccccc goes away",
+    }

@@ -28,6 +28,7 @@ from pliant.elastic.policy import (
     best_size,
     idle,
     lane_steps,
+    places,
     running,
     useful_workers,
 )
@@ -352,3 +353,9 @@ def test_a_decision_is_linear_in_the_nodes() -> None:
         costs = [lines(count, case) for count in (500, 1000, 2000)]
         assert costs[0] > 500
         assert all(large < 2.1 * small for small, large in pairwise(costs))
+
+
+def test_processes_stand_by_where_the_group_is_and_where_it_may_be() -> None:
+    nodes = [Node("a", 1), Node("b", 2, draining=True), Node("c", 3), Node("d", 2), Node("e", 1, lost=True)]
+    assert places(nodes, {"d"}, LIMITS) == {"d": 2, "a": 1, "c": 1}
+    assert places(nodes, set(), replace(LIMITS, max_workers=1)) == {"a": 1}

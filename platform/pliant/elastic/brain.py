@@ -10,18 +10,17 @@ errors of ranks ─► causes.explain ──────────────
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from pliant.elastic import causes, gate, policy
 from pliant.elastic.budget import Budget, Failure, Stop
+from pliant.elastic.control import Control, EndGroup, Hand, StopAsked
 from pliant.elastic.gate import Report
-from pliant.elastic.nodes import Nodes, look, named, silent
-from pliant.elastic.policy import Abandon, Group, Leave, Limits, Memory, Progress, Start, Wait
-from pliant.elastic.settings import ElasticSettings
+from pliant.elastic.nodes import Nodes, going, look, named
+from pliant.elastic.policy import Abandon, Group, Leave, Memory, Node, Progress, Start, Wait
+from pliant.elastic.silence import Silence
 from pliant.elastic.timeline import Timeline
 from pliant.elastic.watchdog import Watchdog
 from pliant.errors import EXIT_STOPPED, EXIT_USER, BudgetError, PliantError
@@ -45,73 +44,6 @@ _READY_S = 20.0
 """How long growing waits for processes that stand by."""
 _RESTART_S = 15.0
 """What a restart costs before one was seen."""
-
-
-@dataclass(frozen=True)
-class Control:
-    """What the decisions need to know; travels to the controller's process.
-
-    Attributes:
-        resources: what one worker asks for.
-        steps: last step of the run.
-        tell: leaves notes for the driver.
-        stop_asked: whether somebody wants the run to stop.
-        committed_step: step of the run's newest committed checkpoint, None where there is none.
-        patience_s: longest that a worker may wait for storage.
-        warm_up: imports what a worker needs.
-    """
-
-    elastic: ElasticSettings
-    resources: Mapping[str, float]
-    lanes: int
-    steps: int
-    tell: Callable[[list[dict[str, Any]]], object]
-    stop_asked: Callable[[], bool]
-    committed_step: Callable[[], int | None]
-    patience_s: float
-    warm_up: Callable[[], None]
-
-    @property
-    def limits(self) -> Limits:
-        own = self.elastic
-        most = min(own.max_workers, self.lanes)
-        return Limits(self.lanes, min(own.min_workers, most), most, own.settle, own.resize_interval)
-
-
-class Hand(ABC):
-    """Reaches into the workers of the group that runs."""
-
-    @abstractmethod
-    def ask(self, function: Callable[..., Any], *args: Any, timeout_s: float) -> dict[int, Any]:
-        """Calls a function in every worker's process; answers by rank, of those that gave one in time."""
-
-    @abstractmethod
-    def ask_later(self, rank: int, function: Callable[..., Any]) -> Any:
-        """Begins a call in one worker."""
-
-    @abstractmethod
-    def answer(self, call: Any) -> tuple[bool, Any]:
-        """Whether it has ended, and its answer; None where it failed."""
-
-    @abstractmethod
-    def keep_spares(self, wanted: Mapping[str, int]) -> bool:
-        """Has so many processes stand by on each node; whether all of them are ready."""
-
-    @abstractmethod
-    def silent_since(self) -> dict[int, float]:
-        """Ranks that owe an answer, and since when (monotonic seconds)."""
-
-
-class EndGroup(Exception):
-    """The group has to be ended from outside."""
-
-    def __init__(self, cause: Literal["preemption", "infrastructure"], text: str) -> None:
-        super().__init__(text)
-        self.cause, self.text = cause, text
-
-
-class StopAsked(Exception):
-    """The run is to stop, and no group runs that could do so."""
 
 
 @dataclass
@@ -150,10 +82,7 @@ class Brain:
         self._call: Any = None
         self._furthest = 0
         self._progressed = False
-        self._lost: frozenset[str] = frozenset()
-        self._probes = ThreadPoolExecutor(1, thread_name_prefix="pliant-probe")
-        self._probe: Future[frozenset[str]] | None = None
-        self._missed: frozenset[str] = frozenset()
+        self._silence = Silence()
         self._in_doubt = False
         self._free_only = False
         self._wanted_at: float | None = None
@@ -173,11 +102,8 @@ class Brain:
         """
         nodes = look(self._control.resources, free=self._free_only)
         if self._in_doubt:
-            asked = {node.id: nodes.addresses[node.id] for node in nodes.nodes if node.room}
-            missed = silent(asked)
-            # Asked again: a busy machine may be late once.
-            self._lost = silent({name: asked[name] for name in missed})
-        decision = policy.idle(nodes.without(self._lost), self._control.limits)
+            self._silence.ask({node.id: nodes.addresses[node.id] for node in nodes.nodes if node.room})
+        decision = policy.idle(nodes.without(self._silence.lost), self._control.limits)
         if isinstance(decision, Wait):
             if decision.reason != self._waiting:
                 self._waiting = decision.reason
@@ -187,7 +113,7 @@ class Brain:
             self.timeline.mark("waiting")
             time.sleep(WAIT_S)
             return decision
-        self._in_doubt = bool(self._lost)
+        self._in_doubt = bool(self._silence.lost)
         self._waiting = ""
         self.timeline.mark("placement")
         return decision
@@ -196,7 +122,7 @@ class Brain:
         """A group has been started; ``nodes`` has the node of each rank."""
         self._members = nodes
         self._leaving = self._report = self._call = self._first_error_at = self._wanted_at = None
-        self._missed, self._probe = frozenset(), None
+        self._silence.begin()
         self._free_only = False
         self._watchdog.begin()
         self.timeline.mark("load")
@@ -230,10 +156,10 @@ class Brain:
         self._looked_at = now
         self._nodes = look(self._control.resources)
         group = Group(self._members, self._report is not None and self._report.phase != "starting")
-        decision, memory = policy.running(
-            time.time(), self._nodes.without(self._lost), group, self._progress(), self._control.limits, self._memory
-        )
-        ready = self._stand_by(self._nodes)
+        nodes = self._nodes.without(self._silence.lost)
+        limits = self._control.limits
+        decision, memory = policy.running(time.time(), nodes, group, self._progress(), limits, self._memory)
+        ready = self._stand_by(nodes)
         if not (isinstance(decision, Leave) and decision.cause == "resize"):
             self._wanted_at = None
         elif self._waits_to_grow(ready, now):
@@ -244,20 +170,14 @@ class Brain:
         if isinstance(decision, Leave):
             self._leave(decision)
 
-    def _stand_by(self, nodes: Nodes) -> bool:
+    def _stand_by(self, nodes: Sequence[Node]) -> bool:
         """Keeps a process ready for each place that a next group may take, once this one is under way; whether all are
         ready, or none are wanted."""
         if not self._control.elastic.spares or self._control.resources.get("GPU"):
             return True
         if self._report is None or (self._report.stepped_s or 0.0) < _STEADY_S:
             return False
-        left = self._control.limits.max_workers
-        wanted: dict[str, int] = {}
-        for node in sorted(nodes.without(self._lost), key=lambda node: node.id not in self._members):
-            if node.usable and left:
-                wanted[node.id] = min(node.room, left)
-                left -= wanted[node.id]
-        return self._hand.keep_spares(wanted)
+        return self._hand.keep_spares(policy.places(nodes, self._members, self._control.limits))
 
     def _waits_to_grow(self, ready: bool, now: float) -> bool:
         """Whether growing is put off: until a recovery is over, and until processes stand by on the new nodes, too. The
@@ -331,34 +251,17 @@ class Brain:
 
     def _look_for_silence(self, now: float) -> None:
         since = {rank: at for rank, at in self._hand.silent_since().items() if now - at > causes.SILENT_S}
-        if self._report is not None and since:
+        if self._report is not None:
             progress_at = self._reported_at - self._report.idle_s
             since = {rank: at for rank, at in since.items() if at > progress_at or rank == 0}
-        if self._probe is not None and self._probe.done():
-            missed = self._probe.result()
-            gone = missed & self._missed
-            self._probe, self._missed = None, missed
-            if gone and since:
-                self._lost |= gone
-                self._in_doubt = True
-                ranks = [rank for rank, node in enumerate(self._members) if node in gone]
-                longest = max(now - at for at in since.values())
-                where = f"node {named(sorted(gone))}, rank {', '.join(map(str, ranks))}"
-                raise EndGroup("infrastructure", f"{where}, does not answer for {longest:.0f} s")
-        suspects = {self._members[rank] for rank in since if rank < len(self._members)} | self._lost
-        if self._probe is None and suspects and self._nodes is not None:
-            known = {name: self._nodes.addresses[name] for name in suspects if name in self._nodes.addresses}
-            self._lost = frozenset(name for name in self._lost if name in known)
-            if since:
-                self._probe = self._probes.submit(silent, {n: a for n, a in known.items() if n in self._members})
-            elif known:
-                self._probe = self._probes.submit(self._still_lost, known)
-
-    def _still_lost(self, known: Mapping[str, Any]) -> frozenset[str]:
-        """Nodes that were lost may answer again; then they count as new room."""
-        self._lost = silent(known)
-        time.sleep(LOOK_EVERY_S)
-        return frozenset()
+        suspects = {self._members[rank] for rank in since if rank < len(self._members)}
+        gone = self._silence.look(suspects, self._nodes.addresses if self._nodes is not None else {})
+        if gone:
+            self._in_doubt = True
+            ranks = ", ".join(str(rank) for rank, node in enumerate(self._members) if node in gone)
+            longest_s = max(now - at for at in since.values())
+            text = f"node {named(sorted(gone))}, rank {ranks}, does not answer for {longest_s:.0f} s"
+            raise EndGroup("infrastructure", text)
 
     def _progress(self) -> Progress:
         report = self._report
@@ -423,7 +326,8 @@ class Brain:
             decision = self._leaving.decision
             return self._charge(Failure(decision.cause, decision.text, step), None, left=True)
         self._in_doubt = True
-        end = causes.explain(errors, step=step, gone=self._gone())
+        nodes = self._nodes.nodes if self._nodes is not None else ()
+        end = causes.explain(errors, step=step, gone=going(self._members, nodes, self._silence.lost))
         if end.failure is None:
             self.verdict = end.error
             return False
@@ -471,18 +375,6 @@ class Brain:
         self._cause = cause
         if not self.timeline.active:
             self._size_before = len(self._members)
-
-    def _gone(self) -> dict[int, str]:
-        """Ranks on nodes that drain or are lost."""
-        found: dict[int, str] = {}
-        nodes = {node.id: node for node in self._nodes.nodes} if self._nodes else {}
-        for rank, name in enumerate(self._members):
-            node = nodes.get(name)
-            if node is not None and node.draining:
-                found[rank] = f"node {name[:8]} goes away"
-            elif name in self._lost:
-                found[rank] = f"node {name[:8]} does not answer"
-        return found
 
     def _committed(self) -> int | None:
         try:

@@ -36,7 +36,8 @@ from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError
 from ray.util import placement_group, placement_group_table, remove_placement_group
 from ray.util.placement_group import PlacementGroup
 
-from pliant.elastic.brain import Brain, Control, EndGroup, Hand, StopAsked
+from pliant.elastic.brain import Brain
+from pliant.elastic.control import Control, EndGroup, Hand, StopAsked
 from pliant.elastic.policy import Start
 from pliant.elastic.spares import Spares
 from pliant.errors import PliantError

@@ -104,3 +104,14 @@ def answers(address: Address, timeout_s: float) -> bool:
 def named(nodes: Sequence[str]) -> str:
     """Nodes for people."""
     return ", ".join(node[:8] for node in sorted(nodes))
+
+
+def going(members: Sequence[str], nodes: Iterable[Node], lost: Iterable[str]) -> dict[int, str]:
+    """Ranks on nodes that drain or are lost, and that in words.
+
+    Args:
+        members: node of each rank.
+    """
+    away = {name: f"node {name[:8]} does not answer" for name in lost}
+    away.update({node.id: f"node {node.id[:8]} goes away" for node in nodes if node.draining})
+    return {rank: away[name] for rank, name in enumerate(members) if name in away}

@@ -12,7 +12,7 @@ A step takes ⌈L/W⌉ lanes' time, so only some worker counts are of use: the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -289,6 +289,16 @@ def _grow(
         return Keep(f"{grow}: elastic.resize_interval is over in {_in(wait_s)}")
     members = frozenset(group.nodes)
     return Leave("resize", grow, None, tuple(node.id for node in settled if node.id not in members))
+
+
+def places(nodes: Sequence[Node], members: Collection[str], limits: Limits) -> dict[str, int]:
+    """How many workers of a next group may start on each node: on those of the present one first."""
+    left, found = limits.max_workers, dict[str, int]()
+    for node in sorted(nodes, key=lambda node: node.id not in members):
+        if node.usable and left:
+            found[node.id] = min(node.room, left)
+            left -= found[node.id]
+    return found
 
 
 # ---------------------------------------------------------------- words

@@ -22,7 +22,7 @@ from ray.train import ControllerError, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig
 
 from pliant.cluster.local import ONE_PER_NODE, LocalCluster
-from pliant.elastic.brain import Control
+from pliant.elastic.control import Control
 from pliant.elastic.controller import ENVIRONMENT, ElasticTrainer
 from pliant.errors import PliantError, StorageError, UnschedulableError
 from pliant.observe.board import STOP, Board, Note
