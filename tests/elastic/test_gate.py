@@ -136,15 +136,18 @@ def test_a_fresh_gate_takes_the_place_of_the_one_before(function: str) -> None:
     assert getattr(module, function)() != getattr(first, function)()
 
 
-def test_stacks_are_printed_for_every_thread(capsys: pytest.CaptureFixture[str]) -> None:
-    from pliant.elastic.gate import dump_stacks
+def test_stacks_are_printed_for_every_thread_and_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    from pliant.elastic.gate import dump_stacks, install
 
+    kept = threading.Event()
+    install().keep_printed = kept.set
     asleep = threading.Event()
     thread = threading.Thread(target=asleep.wait, name="TrainingThread(loop)")
     thread.start()
     place = dump_stacks()
     asleep.set()
     thread.join()
+    assert kept.is_set()
     told = capsys.readouterr().err
     assert "thread MainThread:" in told
     assert "thread TrainingThread(loop):" in told

@@ -130,3 +130,10 @@ def test_a_debugger_finds_the_streams_as_they_were(run: Printing, monkeypatch: p
 def test_names_of_logs() -> None:
     assert [rank_of(output_log(rank)) for rank in (0, 7, 123)] == [0, 7, 123]
     assert [rank_of(name) for name in ("metrics", "rank-", "rank-x", "my-rank-1")] == [None] * 4
+
+
+def test_what_is_to_be_kept_is_there_before_the_end(run: Printing) -> None:
+    with run.as_rank(0) as printed:
+        print("a stack")
+        printed.keep()
+        assert run.lines(0) == [("out", "a stack")]
