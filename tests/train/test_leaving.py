@@ -23,6 +23,7 @@ import torch.distributed as dist
 
 from pliant.elastic import gate
 from pliant.elastic.gate import LeftError
+from pliant.elastic.watchdog import Watchdog
 from tests.train.runs import STEPS, Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -152,3 +153,23 @@ def test_leaving_before_the_first_step_leaves_nothing_to_make_good(tmp_path: Pat
     assert run.log("metrics") == []
     run.attempt(2)
     assert numbers(run) == numbers(whole)
+
+
+def test_the_last_checkpoint_may_take_longer_than_a_step_ever_did(tmp_path: Path, dataset: str) -> None:
+    run = Run.begin(str(tmp_path), dataset)
+    with tempfile.TemporaryDirectory() as folder:
+        group = run.group(1, fault=Controlled(folder, "pliant.checkpoint.writer:CheckpointWriter.wait", 1))
+        while not Path(f"{folder}/waits-0").exists():
+            time.sleep(0.02)
+        hand = Client(f"{folder}/0", "AF_UNIX")
+        hand.send(("report", ()))
+        report = hand.recv()
+        assert (report.step, report.waiting) == (STEPS, "the last checkpoint")
+        patient, strict = (Watchdog(5.0, patience_s, clock=iter((0.0, 0.0, 700.0)).__next__) for patience_s in (600, 0))
+        for watchdog in (patient, strict):
+            watchdog.begin()
+        assert patient.check(report, age_s=500) == ""
+        assert strict.check(report, age_s=500) != ""
+        hand.send(("hold", ()))
+        group.results()
+    assert run.record.stop_of(2)["reason"] == "done"  # type: ignore[index]

@@ -34,6 +34,7 @@ class Checkpoints:
         losses: how often groups of the run were lost; of rank 0, whose wish alone counts.
         prune: called on rank 0 in the background after each commit, to retire older checkpoints.
         saved: told after each commit how many seconds it was after the copy was begun, rests left out.
+        waits: told what training waits for, before it does: a save may take longer than a step ever did.
     """
 
     def __init__(
@@ -54,11 +55,12 @@ class Checkpoints:
         losses: Losses,
         prune: Callable[[], None],
         saved: Callable[[float], None],
+        waits: Callable[[str], None],
     ) -> None:
         self._settings, self._writer, self._model, self._optimizer = settings, writer, model, optimizer
         self._observer, self._attempt, self._rank = observer, attempt, rank
         self._data_digest, self._config_digest, self._code_version = data_digest, config_digest, code_version
-        self._main_metric, self._prune, self._saved = main_metric, prune, saved
+        self._main_metric, self._prune, self._saved, self._waits = main_metric, prune, saved, waits
         self._losses, self._began = losses, time.monotonic()
         self._costs: list[float] = []
         self._interval = self._next_interval()
@@ -93,6 +95,8 @@ class Checkpoints:
 
     def save(self, state: TrainState) -> None:
         """Copies the state to host memory and returns; the rest happens in the background."""
+        if self._writer.busy:
+            self._waits("the checkpoint before")
         logs = {name: LogPosition(self._attempt, self._observer.logs[name].seq) for name in STEP_LOGS}
         self._writer.save(
             step=state.step,
@@ -118,6 +122,7 @@ class Checkpoints:
         self._report()
         if self._saved_step != state.step:
             self.save(state)
+        self._waits("the last checkpoint")
         result = self._writer.wait()
         self._report()
         self._writer.close()

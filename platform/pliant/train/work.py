@@ -253,6 +253,7 @@ def _assemble(
             losses=losses_of(member.record.attempts()) if member.record is not None else Losses(),
             prune=_retirement(member, config, pipeline),
             saved=gate.saved,
+            waits=gate.wait_for,
         ),
         observer=observer,
         gate=gate,
