@@ -41,7 +41,10 @@ def test_it_is_armed_before_the_first_report() -> None:
     now = 109.0
     assert watchdog.check(None, 0.0) == ""
     now = 111.0
-    assert watchdog.check(None, 0.0) == "no progress for 61 s before the first report, 60 s are allowed"
+    assert (
+        watchdog.check(None, 0.0)
+        == "no progress for 61 s before the first report, 60 s are allowed (elastic.stall_timeout)"
+    )
 
 
 def test_it_says_where() -> None:

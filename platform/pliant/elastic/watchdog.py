@@ -51,7 +51,9 @@ class Watchdog:
             idle_s = min(report.idle_s + age_s, self._clock() - self._began)
             bound_s = self.bound_s(report)
             where = "before the first step" if report.stepped_s is None else f"after step {report.step}"
-        return f"no progress for {idle_s:.0f} s {where}, {bound_s:.0f} s are allowed" if idle_s > bound_s else ""
+        if idle_s <= bound_s:
+            return ""
+        return f"no progress for {idle_s:.0f} s {where}, {bound_s:.0f} s are allowed (elastic.stall_timeout)"
 
     def bound_s(self, report: Report) -> float:
         """The longest time without progress that is allowed."""
