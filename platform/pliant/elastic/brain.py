@@ -358,9 +358,10 @@ class Brain:
         self._budget, what = self._budget.charge(failure, committed_step=self._committed(), progressed=self._progressed)
         if isinstance(what, Stop):
             hint = "look at the causes, then resume the run"
-            error_class = BudgetError if what.exit_code == EXIT_STOPPED else PliantError
-            own = error_class("elastic.given-up", what.text, hint=hint)
-            self.verdict = error if what.exit_code == EXIT_USER and error is not None else own
+            stopped = what.exit_code == EXIT_STOPPED
+            own = BudgetError("elastic.given-up", what.text, hint=hint)
+            lost = PliantError("elastic.given-up", what.text, hint=hint)
+            self.verdict = error if what.exit_code == EXIT_USER and error is not None else own if stopped else lost
             return False
         about = f" ({what.text})" if what.text else ""
         if not left:
