@@ -14,7 +14,7 @@ from pliant import Run
 from pliant.errors import PliantError
 
 SETTINGS = [
-    *("train.epochs=null", "train.steps=1500", "train.global_batch=48", "train.micro_batch=4", "data.lanes=12"),
+    *("train.epochs=null", "train.steps=1200", "train.global_batch=48", "train.micro_batch=4", "data.lanes=12"),
     *("elastic.max_workers=3", "eval.every_steps=500", "checkpoint.every_steps=50", "train.audit=true"),
 ]
 NODES = ["cluster.nodes=3", "cluster.back_after=10s", "elastic.resize_interval=10s"]
