@@ -34,13 +34,16 @@ def test_pieces_are_the_data() -> None:
 
 
 def test_it_rests_a_multiple_of_its_work_until_what_is_allowed_is_used_up() -> None:
-    pace = Pace(0.05, busy(0.01))
+    pace = Pace(0.1, busy(0.005))
     pieces = pace.pieces(DATA)
     next(pieces)
     next(pieces)
-    assert pace.rested_s >= 0.04
+    assert pace.rested_s >= 9 * 0.005
     list(pieces)
-    assert pace.rested_s >= 0.05
+    rested_s = pace.rested_s
+    assert rested_s >= 0.1
+    list(pace.pieces(DATA))
+    assert pace.rested_s == rested_s
 
 
 @pytest.mark.parametrize("pace", [Pace(0.0, busy(FOR_EVER)), Pace(FOR_EVER, busy(1e-4))], ids=["not allowed", "little"])

@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-_REST = 4.0
-"""Seconds of rest for each second of a core: such work takes a fifth of one."""
+_REST = 9.0
+"""Seconds of rest for each second of a core: such work takes a tenth of one."""
 _PIECE = 2**20
 _SHORTEST = 0.002
 """Seconds of a core below which no rest is worth its waking up."""
