@@ -59,9 +59,10 @@ def test_a_raylet_answers(ray_cluster: None) -> None:
 
 def test_ranks_whose_nodes_go_away_or_do_not_answer() -> None:
     nodes = [Node("a" * 12, 1, draining=True), Node("b" * 12, 1), Node("c" * 12, 1, draining=True)]
-    members = ("b" * 12, "a" * 12, "d" * 12, "c" * 12)
+    members = ("b" * 12, "a" * 12, "d" * 12, "c" * 12, "f" * 12)
     assert going(members, nodes, lost=["d" * 12, "c" * 12, "e" * 12]) == {
         1: "node aaaaaaaa goes away",
         2: "node dddddddd does not answer",
         3: "node cccccccc goes away",
+        4: "node ffffffff is gone",
     }

@@ -326,8 +326,11 @@ class Brain:
             decision = self._leaving.decision
             return self._charge(Failure(decision.cause, decision.text, step), None, left=True)
         self._in_doubt = True
-        nodes = self._nodes.nodes if self._nodes is not None else ()
-        end = causes.explain(errors, step=step, gone=going(self._members, nodes, self._silence.lost))
+        gone: dict[int, str] = {}
+        if self._nodes is not None:
+            self._nodes = look(self._control.resources)  # of now: what is gone explains the errors
+            gone = going(self._members, self._nodes.nodes, self._silence.lost)
+        end = causes.explain(errors, step=step, gone=gone)
         if end.failure is None:
             self.verdict = end.error
             return False

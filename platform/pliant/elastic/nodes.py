@@ -106,12 +106,13 @@ def named(nodes: Sequence[str]) -> str:
     return ", ".join(node[:8] for node in sorted(nodes))
 
 
-def going(members: Sequence[str], nodes: Iterable[Node], lost: Iterable[str]) -> dict[int, str]:
-    """Ranks on nodes that drain or are lost, and that in words.
+def going(members: Sequence[str], nodes: Sequence[Node], lost: Iterable[str]) -> dict[int, str]:
+    """Ranks on nodes that drain, are lost, or are no nodes any more, and that in words.
 
     Args:
         members: node of each rank.
     """
-    away = {name: f"node {name[:8]} does not answer" for name in lost}
+    away = {name: f"node {name[:8]} is gone" for name in set(members) - {node.id for node in nodes}}
+    away.update({name: f"node {name[:8]} does not answer" for name in lost})
     away.update({node.id: f"node {node.id[:8]} goes away" for node in nodes if node.draining})
     return {rank: away[name] for rank, name in enumerate(members) if name in away}
