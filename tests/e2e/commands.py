@@ -8,7 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from pliant.storage.logs import read_log
 from pliant.storage.record import RunRecord
@@ -60,20 +64,44 @@ class Command:
 
     def wait_for_step(self, store: Store, step: int) -> None:
         """Returns when the run has recorded a step; fails when the command ends before."""
-        self._wait_until(lambda: last_step(store) == step)
+        self.wait_until(lambda: last_step(store) == step)
 
     def wait_for_step_after(self, store: Store, step: int) -> None:
         """Returns when the run has recorded a later step; fails when the command ends before."""
-        self._wait_until(lambda: last_step(store) > step)
+        self.wait_until(lambda: last_step(store) > step)
 
     def wait_for_checkpoint(self, store: Store, step: int) -> None:
         """Returns when the checkpoint of a step is committed; fails when the command ends before."""
-        self._wait_until(lambda: step in [ref.step for ref in RunRecord.open(store).view().checkpoints()])
+        self.wait_until(lambda: step in [ref.step for ref in RunRecord.open(store).view().checkpoints()])
 
-    def _wait_until(self, happened: Callable[[], bool]) -> None:
+    def wait_for_event(self, store: Store, kind: str, count: int = 1) -> dict[str, Any]:
+        """Returns the run's event of this kind once there are so many, the last of them; fails when the command ends
+        before."""
+        found: list[dict[str, Any]] = []
+
+        def happened() -> bool:
+            if store.head("run.json") is not None:
+                events = read_log(store, RunRecord.open(store).view(), "events")
+                found[:] = [event for event in events if event["kind"] == kind]
+            return len(found) >= count
+
+        self.wait_until(happened)
+        return found[count - 1]
+
+    def processes(self, title: str = "") -> list[psutil.Process]:
+        """All that it has started and that these have, those with this in their title."""
+        found = []
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if title in " ".join(process.cmdline()):
+                    found.append(process)
+        return found
+
+    def wait_until(self, happened: Callable[[], bool]) -> None:
+        """Returns when this has happened; fails when the command ends before."""
         while not happened():
             if self.process.poll() is not None:
-                raise AssertionError(self.process.communicate()[0])
+                raise AssertionError("".join(self._said) + self.process.communicate()[0])
             time.sleep(0.2)
 
     def kill(self) -> None:
