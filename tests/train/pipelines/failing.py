@@ -1,8 +1,9 @@
-"""The pipeline ``masked``, whose loss raises where a test wants it to, and whose workers wait for the test.
+"""The pipeline ``masked``, whose loss raises where a test wants it to, and whose workers wait for the test. What is tried
+out before a run does neither.
 
 The environment says when: ``RAISE_FOR``, the tokens of a row that it raises for (``3 1 4 1 5 9 2``), and
 ``RAISE_ONCE``, a file that is made then and keeps it from raising again; ``HOLD_MODEL_UNTIL``, a file without which no
-worker builds its model, though the trial before a run does.
+worker builds its model.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Failing(Masked):
 
     def loss(self, model: nn.Module, batch: Mapping[str, Any]) -> Loss:
         bad, once = os.environ.get("RAISE_FOR"), os.environ.get("RAISE_ONCE", "")
-        if bad and not os.path.exists(once):
+        if bad and dist.is_initialized() and not os.path.exists(once):
             row = torch.tensor([int(word) for word in bad.split()])
             if (batch["tokens"] == row).all(dim=1).any():
                 if once:
