@@ -1,5 +1,5 @@
-"""The pipeline ``masked``, whose loss raises where a test wants it to, and whose workers wait for the test. What is tried
-out before a run does neither.
+"""The pipeline ``masked``, whose loss raises where a test wants it to, and whose workers wait for the test.
+What is tried out before a run does neither.
 
 The environment says when: ``RAISE_FOR``, the tokens of a row that it raises for (``3 1 4 1 5 9 2``), and
 ``RAISE_ONCE``, a file that is made then and keeps it from raising again; ``HOLD_MODEL_UNTIL``, a file without which no
