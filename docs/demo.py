@@ -14,8 +14,8 @@ from pliant import Run
 from pliant.errors import PliantError
 
 SETTINGS = [
-    *("train.epochs=null", "train.steps=1200", "train.global_batch=48", "train.micro_batch=4", "data.lanes=12"),
-    *("elastic.max_workers=3", "eval.every_steps=500", "checkpoint.every_steps=50", "train.audit=true"),
+    *("train.epochs=null", "train.steps=500", "train.global_batch=48", "train.micro_batch=4", "data.lanes=12"),
+    *("elastic.max_workers=3", "eval.every_steps=250", "checkpoint.every_steps=50", "train.audit=true"),
 ]
 NODES = ["cluster.nodes=3", "cluster.back_after=10s", "elastic.resize_interval=10s"]
 FAULTS = ["--at", "5s:drain:node-2", "--deadline", "20s", "--at", "45s:kill-node:node-3"]
