@@ -51,8 +51,12 @@ class Site:
         return ["train", pipeline, "--name", name, *(f"{key}={value}" for key, value in given.items())]
 
     def metrics(self, name: str) -> list[dict[str, Any]]:
-        """The run's metrics so far."""
-        return [json.loads(line) for line in self.pliant("metrics", name, "--json").splitlines()]
+        """The run's metrics so far; none before it has begun."""
+        done = self.hosts[0].run(self._command(("metrics", name, "--json")), env=self._env, timeout=60)
+        if '"run.unknown"' in done.stdout:
+            return []
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
 
     def _command(self, arguments: tuple[str, ...]) -> list[str]:
         return [sys.executable, "-m", "pliant", *arguments, f"run.storage={self._storage.uri('runs')}"]
