@@ -259,7 +259,7 @@ def test_a_notice_while_the_group_is_starting(
 
 # ---------------------------------------------------------------- many of them
 
-KILLS = 20
+KILLS = 10
 INVENTORY = """
 import json, ray, sys
 from ray._private.authentication import authentication_token_setup as tokens
