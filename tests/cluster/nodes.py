@@ -91,10 +91,11 @@ def title(process: psutil.Process) -> str:
         return ""
 
 
-def gone_all(processes: list[psutil.Process], within_s: float = 20.0) -> None:
+def gone_all(processes: list[psutil.Process], within_s: float = 120.0) -> None:
     """Returns when all of them have ended."""
     _, left = psutil.wait_procs(processes, timeout=within_s)
-    assert [title(process) for process in left if title(process)] == []
+    remaining = [title(process) for process in left if title(process)]
+    assert not remaining, remaining
 
 
 def _environment() -> dict[str, str]:

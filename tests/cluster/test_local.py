@@ -44,6 +44,7 @@ def test_nodes_come_go_and_come_back(folder: Path) -> None:
     assert set(folder.parent.iterdir()) - before == set(), "nothing outside of its folder"
 
 
+@pytest.mark.long  # Ray's agents try for a minute to tell a controller that is gone as well
 def test_a_node_that_shall_stay_away_does_and_all_end_with_an_owner_that_is_killed(folder: Path) -> None:
     with Nodes(folder, nodes=2, back_after=None) as nodes:
         head, second = nodes.raylets()

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,8 @@ RAYLET_SETTINGS = {
 """For Ray's ``_system_config``."""
 
 _LOOK_EVERY_S = 0.2
+_PATIENCE_S = 10.0
+"""How long the end of a cluster waits for a node that is just being started."""
 _log = logging.getLogger(__name__)
 
 
@@ -91,8 +93,6 @@ class LocalCluster:
         self._members = [_Member(f"node-{i + 1}", self._folder / str(i + 1)) for i in range(nodes)]
         self._closing = threading.Event()
         self._lock = threading.Lock()
-        # A process that dies with its parent dies when the thread ends that has started it: these stay to the end.
-        self._starters = ThreadPoolExecutor(max(8, nodes), "pliant-node", initializer=_block_signals)
         self._keeper = threading.Thread(target=self._keep, name="pliant-nodes", daemon=True)
 
     def __enter__(self) -> LocalCluster:
@@ -101,8 +101,8 @@ class LocalCluster:
         head, *others = self._members
         _settle_optional_imports()
         try:
-            self._starters.submit(self._start, head).result()
-            for started in [self._starters.submit(self._start, member) for member in others]:
+            self._begin(head).result()
+            for started in [self._begin(member) for member in others]:
                 started.result()
         except BaseException:
             self.close()
@@ -136,7 +136,7 @@ class LocalCluster:
             name = len(self._members) + 1
             member = _Member(f"node-{name}", self._folder / str(name))
             self._members.append(member)
-        self._starters.submit(self._start, member).result()
+        self._begin(member).result()
         return str(member.node.node_id) if member.node else ""
 
     def kill(self, node_id: str) -> None:
@@ -149,11 +149,29 @@ class LocalCluster:
         """Ends all nodes, the head last."""
         self._closing.set()
         if self._keeper.ident is not None:
-            self._keeper.join()
+            self._keeper.join(_PATIENCE_S)
         for member in reversed(self._members):
             if member.node is not None:
                 _end(member.node)
-        self._starters.shutdown(wait=True)  # the last: a raylet that was still being started ends with its thread
+
+    def _begin(self, member: _Member) -> Future[None]:
+        """Starts a node in a thread of its own, which stays as long as the raylet: what dies with its parent dies when
+        the thread ends that has started it. It keeps nobody: a start may hang for minutes when the head is gone."""
+        started: Future[None] = Future()
+
+        def run() -> None:
+            _block_signals()
+            try:
+                self._start(member)
+            except BaseException as error:
+                started.set_exception(error)
+                return
+            started.set_result(None)
+            if member.raylet is not None:
+                member.raylet.wait()
+
+        threading.Thread(target=run, name=f"pliant-{member.name}", daemon=True).start()
+        return started
 
     def _start(self, member: _Member) -> None:
         head = member is self._members[0]
@@ -192,7 +210,7 @@ class LocalCluster:
                     _end(member.node)
                 if self._back_after is not None and time.monotonic() - member.gone_at >= self._back_after:
                     try:
-                        self._starters.submit(self._start, member).result()
+                        self._begin(member).result()
                     except Exception as error:  # Ray's own, of many kinds: tried again after as long
                         _log.warning("%s did not come back: %s", member.name, str(error).partition("\n")[0])
                         member.gone_at = time.monotonic()

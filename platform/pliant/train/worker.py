@@ -46,6 +46,8 @@ _ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 
+_LEAVE_S = 20.0
+
 
 @contextlib.contextmanager
 def cluster(config: Config, *, workers: int) -> Iterator[None]:
@@ -63,7 +65,7 @@ def cluster(config: Config, *, workers: int) -> Iterator[None]:
         try:
             yield
         finally:
-            ray.shutdown()
+            leave_ray()
         return
     read, need = config.data.read, config.elastic.resources_per_worker
     cpus = need.get("CPU", 1.0) + read.tasks * read.task_cpus
@@ -80,13 +82,20 @@ def cluster(config: Config, *, workers: int) -> Iterator[None]:
         try:
             yield
         finally:
-            ray.shutdown()
+            leave_ray()
 
 
 def place() -> dict[str, Any]:
     """Where the driver is: the address of its cluster's controller, as others join it, and its node there."""
     context = ray.get_runtime_context()
     return {"address": context.gcs_address, "node_id": context.get_node_id()}
+
+
+def leave_ray() -> None:
+    """Leaves the cluster; one whose head is gone is not waited for."""
+    leaving = threading.Thread(target=ray.shutdown, name="pliant-leave-ray", daemon=True)
+    leaving.start()
+    leaving.join(_LEAVE_S)
 
 
 def worker_resources(config: Config) -> dict[str, float]:
