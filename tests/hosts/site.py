@@ -34,7 +34,7 @@ class Site:
 
     def pliant(self, *arguments: str) -> str:
         """Runs a command of Pliant on the head to its end; what it printed as its result."""
-        done = self.hosts[0].run(self._command(arguments), env=self._env, timeout=100)
+        done = self.hosts[0].run(self._command(arguments), env=self._env, timeout=280)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -14,7 +14,7 @@ from tests.hosts.site import Site, site
 
 pytestmark = [
     pytest.mark.hosts,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(400),
     pytest.mark.skipif(bool(missing()), reason=f"hosts as namespaces need {', '.join(missing())}"),
 ]
 JOB = {
