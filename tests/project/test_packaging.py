@@ -91,7 +91,9 @@ def test_the_licence_is_apache_2() -> None:
 
 
 def make(*arguments: str) -> str:
-    done = subprocess.run(["make", "--no-print-directory", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["make", "--no-print-directory", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
