@@ -18,11 +18,7 @@ from pliant.config.resume import ResumeChanges, compare_for_resume
 from pliant.configure import absolute_paths, load_config
 from pliant.data.manifest import Manifest
 from pliant.elastic.policy import best_size
-from pliant.errors import (
-    ConfigError,
-    UsageError,
-    listed,
-)
+from pliant.errors import ConfigError, UsageError, listed
 from pliant.registry import PipelineRef, find_pipeline
 from pliant.settings import RunConfig
 from pliant.storage.record import RunRecord

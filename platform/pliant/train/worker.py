@@ -24,6 +24,7 @@ from ray.train.torch import TorchConfig
 from pliant.cluster.local import ONE_PER_NODE, LocalCluster
 from pliant.elastic.control import Control
 from pliant.elastic.controller import ENVIRONMENT, ElasticTrainer
+from pliant.elastic.nodes import room
 from pliant.errors import PliantError, StorageError, UnschedulableError
 from pliant.observe.board import STOP, Board, Note
 from pliant.registry import PipelineRef
@@ -60,24 +61,19 @@ def cluster(config: Config, *, workers: int) -> Iterator[None]:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     logging.getLogger("ray").setLevel(logging.ERROR)
-    if config.cluster.address != "local":
-        ray.init(address=config.cluster.address, log_to_driver=False, logging_level=logging.ERROR)
-        try:
-            yield
-        finally:
-            leave_ray()
-        return
     read, need = config.data.read, config.elastic.resources_per_worker
     cpus = need.get("CPU", 1.0) + read.tasks * read.task_cpus
-    with scratch_directory("pliant-ray-") as folder, contextlib.ExitStack() as ending:
-        settings: dict[str, Any]
-        if config.cluster.nodes > 1:
-            nodes, back_after = config.cluster.nodes, config.cluster.back_after
-            local = LocalCluster(nodes=nodes, resources={**need, "CPU": cpus}, folder=folder, back_after=back_after)
-            settings = {"address": ending.enter_context(local).address}
-        else:
-            declared = max(os.cpu_count() or 1, math.ceil(workers * cpus))
-            settings = {"address": "local", "num_cpus": declared, "include_dashboard": False, "_temp_dir": folder}
+    with contextlib.ExitStack() as ending:
+        settings: dict[str, Any] = {"address": config.cluster.address}
+        if config.cluster.address == "local":
+            folder = ending.enter_context(scratch_directory("pliant-ray-"))
+            if config.cluster.nodes > 1:
+                nodes, back_after = config.cluster.nodes, config.cluster.back_after
+                local = LocalCluster(nodes=nodes, resources={**need, "CPU": cpus}, folder=folder, back_after=back_after)
+                settings["address"] = ending.enter_context(local).address
+            else:
+                declared = max(os.cpu_count() or 1, math.ceil(workers * cpus))
+                settings |= {"num_cpus": declared, "include_dashboard": False, "_temp_dir": folder}
         ray.init(**settings, log_to_driver=False, logging_level=logging.ERROR)
         try:
             yield
@@ -107,8 +103,7 @@ def available_workers(config: Config) -> int:
     """Most workers that the cluster's live nodes can hold at once, by each node's total resources."""
     need = worker_resources(config)
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    per_node = [min((int(n.get(k, 0.0) / v) for k, v in need.items() if v > 0), default=0) for n in nodes]
-    return sum(per_node)
+    return sum(room(node, need) for node in nodes)
 
 
 def node_room(config: Config, workers: int) -> Room | None:
@@ -116,7 +111,7 @@ def node_room(config: Config, workers: int) -> Room | None:
     need = worker_resources(config)
     found = []
     for node in (node["Resources"] for node in ray.nodes() if node["Alive"]):
-        fitting = min((int(node.get(k, 0.0) / v) for k, v in need.items() if v > 0), default=0)
+        fitting = room(node, need)
         if fitting and "memory" in node:
             shared = min(fitting, workers)
             found.append(Room(int(node["memory"] / shared), f"a node's memory for Ray, shared by {shared} workers"))
