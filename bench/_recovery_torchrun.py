@@ -4,8 +4,8 @@
 
 Three agents of one worker each on this machine. The settings are the best that were found: a store that the agents do
 not share with the workers, so that a restart does not wait for a dead one; keep-alives of 1 s, three of which may be
-missed; 3 s for a further agent to come once enough are there. Agent 0 hosts the rendezvous and is never lost: the job
-would not survive it. Prints a line of JSON.
+missed; 3 s for a further agent to come once enough are there. Agent 0 is told to host the rendezvous, or it would be
+whichever comes first of those on one machine, and is never lost: the job would not survive it. Prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -41,13 +41,8 @@ def measure(event: str, folder: Path) -> str:
     def agent(index: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2:3", "--nproc-per-node=1"]
         command += ["--max-restarts=10", "--rdzv-backend=c10d", "--rdzv-id=bench", f"--rdzv-endpoint={endpoint}"]
-        command += [
-            f"--rdzv-conf={RENDEZVOUS}",
-            "--monitor-interval=0.1",
-            str(Path(__file__).resolve()),
-            "--worker",
-            str(folder),
-        ]
+        command += [f"--rdzv-conf={RENDEZVOUS},is_host={int(index == 0)}", "--monitor-interval=0.1"]
+        command += [str(Path(__file__).resolve()), "--worker", str(folder)]
         with open(folder / f"agent-{index}.log", "wb") as log:
             return subprocess.Popen(command, env={**os.environ, **SETTINGS}, stdout=log, stderr=log)
 

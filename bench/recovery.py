@@ -56,7 +56,7 @@ def main() -> int:
     arguments.add_argument("--sides", nargs="+", choices=list(SIDES), default=list(SIDES))
     arguments.add_argument("--rounds", type=int, default=1)
     options = arguments.parse_args()
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    found: dict[tuple[str, str], list[dict[str, Any] | None]] = {}
     for _ in range(options.rounds):
         for event in options.events:
             for side in options.sides:
@@ -64,7 +64,14 @@ def main() -> int:
                     found.setdefault((event, side), []).append(_run(event, side))
     figures: dict[str, float] = {}
     bars: dict[str, Bar] = {}
-    for (event, side), rounds in found.items():
+    for (event, side), runs in found.items():
+        rounds = [run for run in runs if run is not None]
+        if len(rounds) < len(runs):
+            failed = f"{event}, {side}, runs that did not recover"
+            figures[failed] = len(runs) - len(rounds)
+            bars[failed] = Bar(at_most=0)
+        if not rounds:
+            continue
         seconds = statistics.median(run["seconds"] for run in rounds)
         figures[f"{event}, {side}, s"] = seconds
         figures[f"{event}, {side}, steps replayed"] = max(run["steps_replayed"] for run in rounds)
@@ -74,21 +81,23 @@ def main() -> int:
             figures[own] = statistics.median(run["parts"]["total"] - run["parts"].get("start", 0.0) for run in rounds)
             bars[own] = Bar(at_most=OWN_S)
     for (event, peer), bar in RATIOS.items():
-        if (event, peer) in found and (event, "pliant") in found:
+        mine, theirs = figures.get(f"{event}, pliant, s"), figures.get(f"{event}, {peer}, s")
+        if mine and theirs:
             ratio = f"{event}, pliant ÷ {peer}"
-            figures[ratio] = figures[f"{event}, pliant, s"] / figures[f"{event}, {peer}, s"]
+            figures[ratio] = mine / theirs
             bars[ratio] = Bar(at_most=bar)
     return report("recovery", figures, bars)
 
 
-def _run(event: str, side: str) -> dict[str, Any]:
-    """One side and one event, in a process of its own; prints where the seconds went."""
+def _run(event: str, side: str) -> dict[str, Any] | None:
+    """One side and one event, in a process of its own; prints where the seconds went. None: it did not recover."""
     script, *options = SIDES[side]
     done = subprocess.run(
         [sys.executable, str(FOLDER / script), "--event", event, *options], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise SystemExit(f"{event}, {side}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        print(f"{event}, {side}: exit {done.returncode}\n{done.stdout}{done.stderr}", flush=True)
+        return None
     last = done.stdout.strip().splitlines()[-1]
     print(f"{event}, {side}: {last}", flush=True)
     return dict(json.loads(last))
