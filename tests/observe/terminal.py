@@ -7,16 +7,16 @@ import re
 
 
 class Terminal(io.StringIO):
-    """A terminal that knows as much as a bar needs: carriage return, newline, clearing a line, colours.
+    """A terminal that knows as much as a bar or a table needs: carriage return, newline, up, clearing, colours.
 
     Attributes:
-        lines: what stands on it, the line with the cursor last.
+        lines: what stands on it; of a bar the line with the cursor is the last.
         columns: its width; a longer line wraps.
     """
 
     def __init__(self, columns: int) -> None:
         super().__init__()
-        self.lines, self.columns, self._column = [""], columns, 0
+        self.lines, self.columns, self._column, self._row = [""], columns, 0, 0
 
     def isatty(self) -> bool:
         return True
@@ -27,15 +27,22 @@ class Terminal(io.StringIO):
             if piece == "\r":
                 self._column = 0
             elif piece == "\n":
-                self.lines.append("")
-                self._column = 0
+                self._next_line()
             elif piece == "\x1b[K":
-                self.lines[-1] = self.lines[-1][: self._column]
+                self.lines[self._row] = self.lines[self._row][: self._column]
+            elif piece == "\x1b[J":
+                self.lines[self._row :] = [self.lines[self._row][: self._column]]
+            elif piece.endswith("A"):
+                self._row = max(self._row - int(piece[2:-1]), 0)
             elif piece[0] != "\x1b":
                 if self._column == self.columns:
-                    self.lines.append("")
-                    self._column = 0
-                line = self.lines[-1].ljust(self._column)
-                self.lines[-1] = line[: self._column] + piece + line[self._column + 1 :]
+                    self._next_line()
+                line = self.lines[self._row].ljust(self._column)
+                self.lines[self._row] = line[: self._column] + piece + line[self._column + 1 :]
                 self._column += 1
         return super().write(text)
+
+    def _next_line(self) -> None:
+        self._row, self._column = self._row + 1, 0
+        if self._row == len(self.lines):
+            self.lines.append("")

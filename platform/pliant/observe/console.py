@@ -1,9 +1,9 @@
 """What a run shows while it works. One owner of stderr: a live bar on a terminal, sparse lines where there is none.
 
-The bar is the terminal's last line, drawn over in place; everything else is a line that stays above it. Each change is
-one write, so that nothing flickers and nothing is torn; no thread draws, so that a debugger's prompt is left alone.
-Without a terminal a progress line comes at the first and last step, at every tenth of the way, and otherwise at most
-once per interval, which grows with the time that the run has taken, so that logs stay short.
+The bar, or a sweep's table, is the terminal's last lines, drawn over in place; everything else is a line that stays
+above it. Each change is one write, so that nothing flickers and nothing is torn; no thread draws, so that a debugger's
+prompt is left alone. Without a terminal a progress line comes at the first and last step, at every tenth of the way,
+and otherwise at most once per interval, which grows with the time that the run has taken, so that logs stay short.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
@@ -23,7 +23,7 @@ _BAR_CELLS = 20
 _REDRAW_S = 0.1
 _LINES_IN_THE_TIME_SO_FAR = 12
 _MILESTONES = 20
-_CLEAR_REST = "\x1b[K"
+_CLEAR_REST, _CLEAR_BELOW = "\x1b[K", "\x1b[J"
 
 
 class Console:
@@ -50,7 +50,7 @@ class Console:
         self._live = is_live(self._stream) if live is None else live
         self._colour = not os.environ.get("NO_COLOR")
         self._every, self._quiet, self._clock = every, quiet, clock
-        self._bar = ""
+        self._drawn: list[str] = []  # the lines at the end that are drawn over; the cursor stands on the last
         self._drawn_at = float("-inf")
         self._first: tuple[float, int] | None = None  # when the first step of this process ended, and its number
         self._last_line = float("-inf")
@@ -107,8 +107,27 @@ class Console:
         elif now - self._drawn_at >= _REDRAW_S or step == total:
             self._drawn_at = now
             with self._lock:
-                self._bar = self._draw(step, total, parts)
-                self._put(f"\r{self._bar}{_CLEAR_REST}")
+                self._redraw([self._draw(step, total, parts)])
+
+    @property
+    def live(self) -> bool:
+        """Whether something may be drawn over in place."""
+        return self._live
+
+    @property
+    def colour(self) -> bool:
+        """Whether what is drawn may have colours."""
+        return self._colour
+
+    def size(self) -> tuple[int, int]:
+        """Columns and lines of the terminal; 80 and 24 where that is not known."""
+        return _size(self._stream)
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Shows lines in the place of those drawn before; only on a terminal, where none may wrap."""
+        if self._live and not self._quiet:
+            with self._lock:
+                self._redraw(lines)
 
     def event(self, text: str) -> None:
         """Shows something that happened: a line that stays."""
@@ -133,11 +152,11 @@ class Console:
             self.event(line)
 
     def close(self) -> None:
-        """Takes the bar away, if there is one. Safe to call again."""
+        """Takes away what is drawn, if something is. Safe to call again."""
         with self._lock:
-            if self._bar:
-                self._put(f"\r{_CLEAR_REST}")
-                self._bar = ""
+            if self._drawn:
+                self._put(f"{self._top()}{_CLEAR_BELOW if len(self._drawn) > 1 else _CLEAR_REST}")
+                self._drawn = []
 
     def plain(self) -> None:
         """Lines from now on, whatever the stream: someone else needs the terminal, e.g. a debugger."""
@@ -159,7 +178,18 @@ class Console:
 
     def _write(self, line: str) -> None:
         with self._lock:
-            self._put(f"\r{line}{_CLEAR_REST}\n{self._bar}" if self._bar else f"{line}\n")
+            over = _over([*line.splitlines(), *self._drawn])
+            self._put(f"{self._top()}{over}" if self._drawn else f"{line}\n")
+
+    def _redraw(self, lines: Sequence[str]) -> None:
+        rest = _CLEAR_BELOW if len(lines) < len(self._drawn) else ""
+        self._put(f"{self._top()}{_over(lines)}{rest}")
+        self._drawn = list(lines)
+
+    def _top(self) -> str:
+        """Moves to the first of the drawn lines."""
+        above = len(self._drawn) - 1
+        return f"\r\x1b[{above}A" if above > 0 else "\r"
 
     def _put(self, text: str) -> None:
         with suppress(OSError):  # whoever looked is gone: a closed terminal, a pipe without a reader
@@ -185,7 +215,7 @@ class Console:
         """The bar, not longer than the terminal is wide: what does not fit is left out, the least worth first."""
         done = min(step / total, 1.0) if total else 0.0
         head, share = f"step {step}/{total} ", f" {done:>4.0%}"
-        width = _columns(self._stream) - 1  # in the last column some terminals wrap
+        width = self.size()[0] - 1  # in the last column some terminals wrap
         cells = min(max(width - len(head) - len(share), 0), _BAR_CELLS)
         full = round(done * cells)
         bar = "━" * full + "─" * (cells - full)
@@ -212,13 +242,19 @@ class _LineHandler(logging.Handler):
         self._show(f"{record.levelname.lower()}: {record.getMessage()}")
 
 
-def _columns(stream: TextIO) -> int:
-    if (given := os.environ.get("COLUMNS", "")).isdigit():
-        return int(given)
+def _over(lines: Iterable[str]) -> str:
+    """Lines over what stood there."""
+    return "\n".join(f"{line}{_CLEAR_REST}" for line in lines)
+
+
+def _size(stream: TextIO) -> tuple[int, int]:
     try:
-        return os.get_terminal_size(stream.fileno()).columns or 80
+        columns, rows = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
-        return 80
+        columns, rows = 0, 0
+    given = [os.environ.get(name, "") for name in ("COLUMNS", "LINES")]
+    columns, rows = (int(text) if text.isdigit() else here for text, here in zip(given, (columns, rows), strict=True))
+    return columns or 80, rows or 24
 
 
 def _short(number: float) -> str:
