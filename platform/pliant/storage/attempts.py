@@ -21,9 +21,10 @@ STOP_REQUEST = "stop-request.json"
 
 _log = logging.getLogger(__name__)
 
-StopReason = Literal["done", "user", "signal", "limit", "damage", "preemption", "resize", "infrastructure"]
+StopReason = Literal["done", "user", "signal", "limit", "damage", "preemption", "resize", "infrastructure", "sweep"]
 """Why an attempt ended: all work done; the user's code failed; a signal or stop request; a budget; damage; its machines
-go away, or more have come, and a committed checkpoint is left to the next one; the rest."""
+go away, or more have come, and a committed checkpoint is left to the next one;
+the rest; of a trial: its sweep has decided so."""
 
 
 def ended_state(reason: str) -> str:

@@ -122,10 +122,16 @@ class Checkpoints:
         self._report()
         if self._saved_step != state.step:
             self.save(state)
+        try:
+            self.settle(state)
+        finally:
+            self._writer.close()
+
+    def settle(self, state: TrainState) -> None:
+        """Returns when this state, which was saved, is committed. Raises StorageError when it cannot be."""
         self._waits("the last checkpoint")
         result = self._writer.wait()
         self._report()
-        self._writer.close()
         if result is not None and result.outcome != "committed":
             raise StorageError(
                 "checkpoint.not-saved",

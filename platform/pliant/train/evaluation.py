@@ -20,6 +20,7 @@ class Evaluation:
         measure: runs the model over the validation rows, collective, and gives None where it is broken off; None
             without validation rows.
         total_steps: the run's last step.
+        reporting: whether the state after a step is reported to a sweep, and therefore evaluated.
     """
 
     def __init__(
@@ -30,17 +31,20 @@ class Evaluation:
         observer: Observer,
         *,
         total_steps: int,
+        reporting: Callable[[TrainState], bool] = lambda state: False,
     ) -> None:
         self._settings, self._measure, self._observer = settings, measure, observer
         self._main = pipeline.main_metric
         self._smaller_is_better = pipeline.metrics[self._main] == "min"
-        self._total_steps = total_steps
+        self._total_steps, self._reporting = total_steps, reporting
+        self.values: dict[str, float] | None = None
+        """Of the last evaluation of this process."""
 
     def due(self, state: TrainState) -> bool:
         every = self._settings.every_steps
         regular = every is not None and state.step % every == 0
         at_end = self._settings.at_end and state.step == self._total_steps
-        return self._measure is not None and (regular or at_end)
+        return self._measure is not None and (regular or at_end or self._reporting(state))
 
     def unfinished(self, state: TrainState) -> bool:
         """Whether an evaluation after this step is due that was not finished: the group was asked to leave in it."""
@@ -54,6 +58,7 @@ class Evaluation:
         values = self._measure()
         if values is None:
             return state
+        self.values = values
         value = values[self._main] if math.isfinite(values[self._main]) else None
         improved = value is not None and (state.best is None or self._better(value, state.best))
         state = state.advance(evaluated=state.step, metric=value, best=value if improved else state.best)

@@ -11,6 +11,7 @@ from pliant.train.checkpoints import Checkpoints
 from pliant.train.evaluation import Evaluation
 from pliant.train.feed import BatchFeed
 from pliant.train.observer import Observer
+from pliant.train.reports import Reports
 from pliant.train.state import TrainState
 from pliant.train.step import Step
 
@@ -22,6 +23,7 @@ class Job:
     Attributes:
         state: where training goes on.
         total_steps: step after which the run is done.
+        reports: of a trial to its sweep.
         gate: passed before each piece of collective work; closed when the group is to leave.
     """
 
@@ -32,6 +34,7 @@ class Job:
     evaluation: Evaluation
     checkpoints: Checkpoints
     observer: Observer
+    reports: Reports
     gate: Gate
 
 
@@ -45,6 +48,8 @@ def train(job: Job) -> tuple[TrainState, bool]:
     job.gate.open(state.step)
     if job.evaluation.unfinished(state):
         state = job.evaluation.run(state)
+    if job.reports.owed(state) and not job.gate.leaving:
+        stop = not job.reports.make(state)
     while state.step < job.total_steps and not stop:
         started = time.perf_counter()
         batch = job.feed.next(job.gate)
@@ -56,8 +61,10 @@ def train(job: Job) -> tuple[TrainState, bool]:
         job.gate.stepped(state.step, time.perf_counter() - started)
         if job.evaluation.due(state):
             state = job.evaluation.run(state)
-        stop = bool(result.wishes & STOP)
-        if job.checkpoints.due(state, result.wishes):
+        stop, reporting = bool(result.wishes & STOP), job.reports.due(state)
+        if job.checkpoints.due(state, result.wishes) or reporting:
             job.checkpoints.save(state)
+        if reporting and not job.gate.leaving:
+            stop = not job.reports.make(state) or stop
     job.checkpoints.finish(state)
     return state, state.step >= job.total_steps and not job.evaluation.unfinished(state)

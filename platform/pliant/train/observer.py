@@ -81,6 +81,7 @@ class Observer:
             "lr": result.lr,
             "grad_norm": result.grad_norm if math.isfinite(result.grad_norm) else None,
             "weight": result.weight,
+            "global_batch": state.data.global_batch,
             "world_size": self._workers.world_size,
             "data_s": round(data_s, 6),
             "step_s": round(step_s, 6),
@@ -94,7 +95,7 @@ class Observer:
 
     def evaluation(self, state: TrainState, values: dict[str, float], *, seconds: float) -> None:
         entry = {"step": state.step, **values, "seconds": round(seconds, 3), "time": round(time.time(), 3)}
-        self.logs["evaluations"].append(entry)
+        self.logs["evaluations"].append({"samples": state.data.samples, **entry})
         self._reporter.event({"kind": "evaluation", **entry})
 
     def event(self, kind: str, **fields: Any) -> None:

@@ -16,6 +16,7 @@ from torch import nn
 
 from pliant.checkpoint.digest import named_shards, parameter_digest
 from pliant.checkpoint.interval import Losses, losses_of
+from pliant.checkpoint.ranks import Ranks
 from pliant.checkpoint.writer import CheckpointWriter
 from pliant.config.dump import config_digest
 from pliant.data.lanes import LaneStream, open_stream
@@ -29,6 +30,7 @@ from pliant.observe.board import BoardReporter, Note, NullReporter, Reporter
 from pliant.observe.output import Printed, output_log
 from pliant.registry import PipelineRef
 from pliant.settings import RunConfig, run_config_for
+from pliant.storage.attempts import StopReason
 from pliant.storage.store import Store
 from pliant.track.system import NodeSampler
 from pliant.train.checkpoints import Checkpoints
@@ -44,6 +46,7 @@ from pliant.train.parallel import Workers, join_workers, shard_model
 from pliant.train.plan import DATA_MANIFESTS
 from pliant.train.precision import conditions, resolve_device, resolve_precision
 from pliant.train.protocols import Pipeline
+from pliant.train.reports import Ask, NoReports, ReportPlan, Reports, TrialReports, evaluated_before
 from pliant.train.restoring import Membership, join_run, restore_state
 from pliant.train.retire import Retirement
 from pliant.train.state import TrainState
@@ -65,6 +68,7 @@ class WorkSpec:
         total_steps: the run's last step.
         validation: whether there is a validation set.
         initial: the parameters that the run begins with; None for the model's own.
+        reports: of a trial, when it reports to its sweep; None for a run of its own.
     """
 
     name: str
@@ -75,6 +79,7 @@ class WorkSpec:
     total_steps: int
     validation: bool
     initial: Initial | None = None
+    reports: ReportPlan | None = None
 
     def config(self) -> RunConfig:
         """The settings, validated against the pipeline's own models."""
@@ -87,6 +92,7 @@ def work(
     local_rank: int,
     exchange: Callable[[list[Note]], int],
     reader: Literal["local", "ray"] = "local",
+    ask: Ask | None = None,
 ) -> None:
     """Runs one worker of a group whose process group exists. Collective.
 
@@ -94,6 +100,7 @@ def work(
         local_rank: of this worker on its host.
         exchange: the board's.
         reader: of the training set: Ray Data, or threads in this process.
+        ask: of a trial: reports to its sweep, and returns what that decides.
 
     Raises:
         PliantError: as the parts raise it; the run stays resumable.
@@ -110,20 +117,22 @@ def work(
     store = Store(spec.run_uri, config.run.store, on_wait=_say_waiting(reporter, gate))
     member = join_run(store, workers, driver=spec.driver, reporter=reporter)
     tracking = config.tracking
-    sampling = tracking.system_every if tracking.kind != "none" and local_rank == 0 else None
+    sampled = tracking.kind != "none" and local_rank == 0 and spec.reports is None
+    sampling = tracking.system_every if sampled else None
     try:
         log, every_s = output_log(workers.rank), config.run.store.segment_every
         with Printed(store, member.number, log, reporter, every_s=every_s) as printed:
             gate.keep_printed = printed.keep
             now = conditions(config.train, device, threads)
-            job = _assemble(spec, config, store, workers, member, gate, now, reader)
+            job = _assemble(spec, config, store, workers, member, gate, now, reader, ask)
             try:
                 with NodeSampler(exchange, sampling):
                     state, done = train(job)
             finally:
                 job.feed.close()
         left = gate.leaving and not done
-        member.end("done" if done else gate.cause if left else "signal", state)
+        ended: StopReason = gate.cause if left else "sweep" if job.reports.told_to_leave else "signal"
+        member.end("done" if done else ended, state)
         if left:
             raise LeftError(f"left after step {state.step}")
     finally:
@@ -140,6 +149,7 @@ def _assemble(
     gate: Gate,
     now: dict[str, Any],
     reader: Literal["local", "ray"],
+    ask: Ask | None,
 ) -> Job:
     train_set = Manifest.from_bytes(store.get(DATA_MANIFESTS["train"]))
     pipeline = build_pipeline(spec.pipeline, config.model)
@@ -214,6 +224,43 @@ def _assemble(
         blame=Blame(train_set, state.data, rank=workers.rank, unit="step"),
         first=state.step + 1,
     )
+    reports: Reports = NoReports()
+    evaluation = Evaluation(
+        config.eval,
+        pipeline,
+        _measure(spec, config, store, pipeline, model, workers, columns, gate),
+        observer,
+        total_steps=spec.total_steps,
+        reporting=lambda state: reports.due(state),
+    )
+    checkpoints = Checkpoints(
+        config.checkpoint,
+        writer,
+        model,
+        optimizer,
+        observer,
+        attempt=member.number,
+        rank=workers.rank,
+        data_digest=train_set.digest,
+        config_digest=config_digest(config),
+        code_version=spec.pipeline.code_digest,
+        main_metric=pipeline.main_metric,
+        restored=state,
+        losses=losses_of(member.record.attempts()) if member.record is not None else Losses(),
+        prune=_retirement(member, config, pipeline),
+        saved=gate.saved,
+        waits=gate.wait_for,
+    )
+    if spec.reports is not None and ask is not None:
+        reports = TrialReports(
+            spec.reports,
+            ask,
+            Ranks(workers.host_group),
+            total_steps=spec.total_steps,
+            values=lambda state: evaluation.values or evaluated_before(member.record, state),
+            settle=checkpoints.settle,
+            wait_for=gate.wait_for,
+        )
     return Job(
         state=state,
         total_steps=spec.total_steps,
@@ -230,32 +277,10 @@ def _assemble(
             schedule=config.schedule,
         ),
         feed=feed,
-        evaluation=Evaluation(
-            config.eval,
-            pipeline,
-            _measure(spec, config, store, pipeline, model, workers, columns, gate),
-            observer,
-            total_steps=spec.total_steps,
-        ),
-        checkpoints=Checkpoints(
-            config.checkpoint,
-            writer,
-            model,
-            optimizer,
-            observer,
-            attempt=member.number,
-            rank=workers.rank,
-            data_digest=train_set.digest,
-            config_digest=config_digest(config),
-            code_version=spec.pipeline.code_digest,
-            main_metric=pipeline.main_metric,
-            restored=state,
-            losses=losses_of(member.record.attempts()) if member.record is not None else Losses(),
-            prune=_retirement(member, config, pipeline),
-            saved=gate.saved,
-            waits=gate.wait_for,
-        ),
+        evaluation=evaluation,
+        checkpoints=checkpoints,
         observer=observer,
+        reports=reports,
         gate=gate,
     )
 
