@@ -136,6 +136,11 @@ class Scheduler(Protocol):
         """A trial has ended (fact)."""
         ...
 
+    def close(self) -> None:
+        """No more trials will come although ``sweep.trials`` allows them: the searcher has nothing left (fact). So that
+        nobody waits for a synchronous bracket to fill."""
+        ...
+
     def decide(self) -> list[Decision]:
         """All decisions that follow now and were not applied yet, in a fixed order. Changes nothing. Every report of a
         running trial gets one, at once: ``pause`` where the scheduler waits for others."""
