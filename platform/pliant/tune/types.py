@@ -48,13 +48,15 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Report:
-    """What a trial had reached after some samples. One per trial and samples: the first stands.
+    """What a trial had reached after some samples. One per trial, generation and samples: the first stands.
 
     Attributes:
         samples: rows seen by the trial, its donors' rows included; the axis of all schedulers.
         value: of the sweep's metric; None when it is missing, NaN or infinite: the worst of all.
         metrics: everything that was measured; None for what is not finite.
-        worker_seconds: of this trial since its last report, times its workers.
+        worker_seconds: of this trial since its last report or loss, times its workers.
+        generation: of the trial: 0, and one more with each clone of another trial's state. A clone goes on from its
+            donor's samples, which may be fewer than its own were.
     """
 
     trial: str
@@ -62,6 +64,7 @@ class Report:
     value: float | None
     metrics: Mapping[str, float | None]
     worker_seconds: float = 0.0
+    generation: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,23 +93,74 @@ class Loss:
 
     Attributes:
         text: for people. signature: equal for equal failures (type and message).
+        worker_seconds: as in Report: work that may have to be done again.
     """
 
     trial: str
     cause: Cause
     text: str
     signature: str = ""
+    worker_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class End:
-    """A trial has ended. ``signature`` as in Loss; ``samples`` of its last report, 0 before the first."""
+    """A trial has ended. ``signature`` and ``worker_seconds`` as in Loss; ``samples`` of its last report, 0 before the
+    first."""
 
     trial: str
     how: How
     samples: int
     text: str = ""
     signature: str = ""
+    worker_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Resize:
+    """A trial's legs have this many workers from its next report on."""
+
+    trial: str
+    workers: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Close:
+    """No trial more begins as things stand: all that were asked for have begun, or there is nothing left to try."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Halt:
+    """The sweep stops here, before it is done; its trials leave at their next report. A later start lifts it.
+
+    Attributes:
+        what: which budget is used up; ``failures``: too many trials in a row ended with the same error.
+        text: for people; of ``failures`` the error itself.
+    """
+
+    what: Literal["worker-hours", "time", "plateau", "failures"]
+    text: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """Settings of the sweep from here on: the first entry of a sweep, and one at each start that changes or lifts
+    something.
+
+    Attributes:
+        settings: of ``SweepSettings``, those that a resume may change, complete, by path below ``sweep``.
+        space: the narrowed search space; None where it is as before.
+    """
+
+    settings: Mapping[str, Any]
+    space: Mapping[str, Any] | None = None
+
+
+Entry = Suggestion | Report | Decision | Loss | End | Resize | Close | Halt | Change
+"""What stands in the decision log."""
 
 
 class Scheduler(Protocol):
@@ -129,7 +183,7 @@ class Scheduler(Protocol):
         ...
 
     def observe(self, report: Report) -> None:
-        """A report has been logged (fact); at most one per trial and samples."""
+        """A report has been logged (fact); at most one per trial, generation and samples."""
         ...
 
     def end(self, end: End) -> None:
@@ -137,8 +191,8 @@ class Scheduler(Protocol):
         ...
 
     def close(self) -> None:
-        """No more trials will come although ``sweep.trials`` allows them: the searcher has nothing left (fact). So that
-        nobody waits for a synchronous bracket to fill."""
+        """No trial more begins, all that were asked for have or the searcher has nothing left (fact): what waits for
+        others is decided with those that there are. ``add`` after it, in a sweep that was extended, opens it again."""
         ...
 
     def decide(self) -> list[Decision]:
