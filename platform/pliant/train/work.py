@@ -93,7 +93,7 @@ def work(
     exchange: Callable[[list[Note]], int],
     reader: Literal["local", "ray"] = "local",
     ask: Ask | None = None,
-) -> None:
+) -> bool:
     """Runs one worker of a group whose process group exists. Collective.
 
     Args:
@@ -101,6 +101,9 @@ def work(
         exchange: the board's.
         reader: of the training set: Ray Data, or threads in this process.
         ask: of a trial: reports to its sweep, and returns what that decides.
+
+    Returns:
+        Whether the run is done.
 
     Raises:
         PliantError: as the parts raise it; the run stays resumable.
@@ -135,6 +138,7 @@ def work(
         member.end("done" if done else ended, state)
         if left:
             raise LeftError(f"left after step {state.step}")
+        return done
     finally:
         member.close()
         reporter.close()
