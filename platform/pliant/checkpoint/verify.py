@@ -96,14 +96,14 @@ def check_file(store: Store, ref: CheckpointRef, name: str, entry: FileEntry) ->
         return f"{name} has {info.size} bytes where the manifest says {entry.size}"
     digest = hashlib.blake2b()
     try:
-        for piece in _pieces(store, key, entry.size):
+        for piece in pieces(store, key, entry.size):
             digest.update(piece)
     except FileNotFoundError:
         return f"{name} is missing"
     return None if digest.hexdigest() == entry.blake2b else f"{name} differs from its digest"
 
 
-def _pieces(store: Store, key: str, size: int) -> Iterator[bytes]:
+def pieces(store: Store, key: str, size: int) -> Iterator[bytes]:
     """A file in pieces, the next ones being read while one is used."""
     with ThreadPoolExecutor(_AHEAD) as pool:
         pending: list[Future[bytes]] = []

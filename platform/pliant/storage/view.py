@@ -36,6 +36,9 @@ QUARANTINE = "quarantine"
 """Kind of the marker of a damaged checkpoint."""
 DELETE = "delete"
 """Kind of the marker of a checkpoint that retention removes at a later save."""
+PIN = "pin"
+"""Kind of the markers of a checkpoint that other runs are being cloned from; the target is the checkpoint's name and who
+holds it. They are put from outside, so that they count whatever the run's own attempts decide."""
 
 Limits = Mapping[int, int]
 """Last accepted sequence number by attempt."""
@@ -136,12 +139,17 @@ class View:
         self.restore = restore
         self._folders: dict[CheckpointRef, bool] = {}
         markers = []
+        self.pins: set[CheckpointRef] = set()
+        """Checkpoints that other runs are being cloned from; retention must keep them."""
         for key in keys:
             if checkpoint := parse_checkpoint(key):
                 ref, name = checkpoint
                 self._folders[ref] = self._folders.get(ref, False) or name == MANIFEST
             elif marker := parse_marker(key):
-                markers.append(marker)
+                if marker.kind == PIN and (held := CheckpointRef.parse(marker.target.rpartition(".")[0])):
+                    self.pins.add(held)
+                else:
+                    markers.append(marker)
         listed = frozenset(restore.markers) if restore else frozenset()
         self.markers: list[Marker] = sorted(m for m in markers if self._open(m.attempt) or m.key in listed)
 

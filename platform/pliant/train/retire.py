@@ -38,7 +38,7 @@ class Retirement:
     def __call__(self) -> None:
         """Raises FencedError when a newer attempt has claimed the run, StorageError when storage fails."""
         view = self._record.view()
-        pinned = view.pinned()
+        pinned = view.pins | ({view.restore.checkpoint} if view.restore and view.restore.checkpoint else set())
         stored = [
             Stored(v.checkpoint, self._metric(v.checkpoint), v.state == "marked", v.state != "quarantined")
             for v in view.verdicts()
@@ -50,7 +50,7 @@ class Retirement:
             keep_best=self._settings.keep_best,
             better=self._better,
             keep_every_steps=self._settings.keep_every_steps,
-            pinned=[pinned] if pinned else [],
+            pinned=pinned,
         )
         for ref in removal.mark:
             self._attempt.put_marker(DELETE, ref.name, {"reason": "retention"})
