@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pliant.config.loader import Rule, load_settings, read_text
-from pliant.config.overrides import Overrides
+from pliant.config.overrides import Override, Overrides
 from pliant.registry import PipelineRef, find_pipeline
 from pliant.rules import RULES
 from pliant.settings import RunConfig, run_config_for
@@ -23,12 +23,15 @@ class LoadedConfig(NamedTuple):
     origins: dict[str, str]
 
 
-def load_config(pipeline: str | PipelineRef, overrides: Overrides = ()) -> LoadedConfig:
+def load_config(
+    pipeline: str | PipelineRef, overrides: Overrides = (), *, layer: Sequence[Override] = ()
+) -> LoadedConfig:
     """Loads a pipeline's YAML file, lays overrides over it, validates, derives what is left open.
 
     Args:
         pipeline: a name, a path, ``module:attribute``, or one that was found already.
         overrides: ``["optim.lr=3e-4"]`` or ``{"optim.lr": 3e-4}``.
+        layer: what another file lays over the pipeline's own, below the overrides.
 
     Raises:
         ConfigError: unknown pipeline, or all problems of its settings at once.
@@ -37,8 +40,8 @@ def load_config(pipeline: str | PipelineRef, overrides: Overrides = ()) -> Loade
     ref = find_pipeline(pipeline) if isinstance(pipeline, str) else pipeline
     source = short_path(ref.config_file)
     if not ref.config_file.exists():
-        return load_config_text(ref, "", overrides, source=f"{source} (no such file)")
-    return load_config_text(ref, read_text(ref.config_file, source), overrides, source=source)
+        return load_config_text(ref, "", overrides, source=f"{source} (no such file)", layer=layer)
+    return load_config_text(ref, read_text(ref.config_file, source), overrides, source=source, layer=layer)
 
 
 def load_config_text(
@@ -47,6 +50,7 @@ def load_config_text(
     overrides: Overrides = (),
     *,
     source: str,
+    layer: Sequence[Override] = (),
     recorded: Mapping[str, str] | None = None,
     rules: Sequence[Rule] = (),
 ) -> LoadedConfig:
@@ -55,11 +59,12 @@ def load_config_text(
     Args:
         ref: whose model section it has; None for none of its own.
         source: what errors call the text.
+        layer: as in ``load_config``.
         recorded: the origins that were recorded with the text; they stand for what no override changes.
         rules: asked besides those of every run.
     """
     schema = RunConfig if ref is None else run_config_for(ref.model_settings())
-    loaded = load_settings(schema, text=text, source=source, overrides=overrides, rules=(*rules, *RULES))
+    loaded = load_settings(schema, text=text, source=source, layer=layer, overrides=overrides, rules=(*rules, *RULES))
     config, origins = loaded.settings, dict(loaded.origins)
     for key, origin in (recorded or {}).items():
         if key in origins and not origins[key].startswith("override "):

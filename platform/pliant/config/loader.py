@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from pliant.config.base import RULES_APART
-from pliant.config.overrides import Overrides, as_overrides, lay_over
+from pliant.config.overrides import Override, Overrides, as_overrides, lay_over
 from pliant.config.problems import Problem, raise_all
 from pliant.config.rules import broken_rules, without_effect
 from pliant.config.schema import (
@@ -35,7 +35,7 @@ from pliant.config.schema import (
     valid_part,
 )
 from pliant.config.suggest import closest, closest_key
-from pliant.config.yamlfile import Path, parse_yaml
+from pliant.config.yamlfile import Document, Path, parse_yaml
 from pliant.errors import ConfigError
 
 M = TypeVar("M", bound=BaseModel)
@@ -75,14 +75,21 @@ def read_text(path: FilePath, source: str) -> str:
 
 
 def load_settings(
-    schema: type[M], *, text: str, source: str, overrides: Overrides = (), rules: Sequence[Rule] = ()
+    schema: type[M],
+    *,
+    text: str | Document,
+    source: str,
+    layer: Sequence[Override] = (),
+    overrides: Overrides = (),
+    rules: Sequence[Rule] = (),
 ) -> Loaded[M]:
     """Parses, overrides and validates.
 
     Args:
         schema: the model to validate into.
-        text: the file's text; empty for no file.
+        text: the file's text, or what was parsed from it; empty for no file.
         source: the file's name in places and errors.
+        layer: what another file lays over this one, below the overrides.
         overrides: ``key=value`` texts, or a mapping from dotted keys to values.
         rules: what must hold between sections; what the sections declare is asked anyway.
 
@@ -91,14 +98,16 @@ def load_settings(
     """
     given, problems = as_overrides(overrides)
     try:
-        document = parse_yaml(text, source, problems=problems)
+        document = text if isinstance(text, Document) else parse_yaml(text, source, problems=problems)
     except ConfigError as error:
         raise_all([error, *problems])
         raise
     if document.value is not None and not isinstance(document.value, dict):
         raise ConfigError("config.yaml", f"holds {show(document.value)}; needed: a mapping", location=f"{source}:1:1")
-    values, override_origins, misplaced = lay_over(schema, document.value or {}, given)
-    checker = _Checker(schema, source, {**document.places, **override_origins})
+    values, layer_origins, misplaced = lay_over(schema, document.value or {}, layer)
+    values, override_origins, more = lay_over(schema, values, given)
+    misplaced += more
+    checker = _Checker(schema, source, {**document.places, **layer_origins, **override_origins})
     known = checker.known_part(schema, values, ())
     settings: M | None = None
     try:
