@@ -2,9 +2,9 @@
 
 searcher ─► Suggestion ─► legs of a trial ─► Report ─► scheduler ─► Decision ─► next leg, or the trial's End
 
-A trial is one run in a sweep. It lives in one or more legs, stretches of work in one go: a new leg begins after a pause, a
-clone of another trial's state, a lost machine, or a resume of the sweep. What happened (suggestions, reports, losses, ends)
-are facts; decisions follow from them. Both stand in the decision log before anything acts on them.
+A trial is one run in a sweep. It lives in one or more legs, stretches of work in one go: a new leg begins after a
+pause, a clone of another trial's state, a lost machine, or a resume of the sweep. What happened (suggestions, reports,
+losses, ends) are facts; decisions follow from them. Both stand in the decision log before anything acts on them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Mode = Literal["min", "max"]
 Params = Mapping[str, Any]
 """A point of the search space: by name of its dimension, a float, int, string or bool."""
 Action = Literal["continue", "stop", "pause", "resume", "exploit"]
-"""``continue``: the running leg goes on. ``stop``: the trial ends here. ``pause``: its leg ends, the trial waits for the
-scheduler. ``resume``: a paused trial goes on in a new leg. ``exploit``: a trial (paused, or at its report) goes on in a new
-leg from the state of another trial, with new parameters."""
+"""``continue``: the running leg goes on. ``stop``: the trial ends here. ``pause``: its leg ends, the trial waits for
+the scheduler. ``resume``: a paused trial goes on in a new leg. ``exploit``: a trial (paused, or at its report) goes on
+in a new leg from the state of another trial, with new parameters."""
 How = Literal["completed", "stopped", "failed", "diverged", "out-of-memory", "limit"]
-"""How a trial ended: trained to its full length; by the scheduler; by the user's code, by a loss that is no number, by want
-of memory; by a budget of the sweep."""
+"""How a trial ended: trained to its full length; by the scheduler; by the user's code, by a loss that is no number, by
+want of memory; by a budget of the sweep."""
 Cause = Literal["preemption", "infrastructure", "user", "out-of-memory", "stopped"]
 """Why a leg ended although nobody decided so. ``stopped``: the sweep was asked to stop, with a checkpoint."""
 
@@ -151,7 +151,7 @@ class Change:
     something.
 
     Attributes:
-        settings: of ``SweepSettings``, those that a resume may change, complete, by path below ``sweep``.
+        settings: ``SweepSettings`` as JSON values, complete.
         space: the narrowed search space; None where it is as before.
     """
 
@@ -164,8 +164,8 @@ Entry = Suggestion | Report | Decision | Loss | End | Resize | Close | Halt | Ch
 
 
 class Scheduler(Protocol):
-    """Decides what becomes of trials. What it decides is a function of what was applied and observed, in that order, and of
-    nothing else: no clock, no global randomness (random numbers come from generators keyed by seed and occasion)."""
+    """Decides what becomes of trials. What it decides is a function of what was applied and observed, in that order,
+    and of nothing else: no clock, no global randomness (random numbers are keyed by seed and occasion)."""
 
     @property
     def milestones(self) -> Sequence[int]:
