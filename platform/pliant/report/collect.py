@@ -26,7 +26,7 @@ from pliant.track.status import truth_of
 from pliant.track.tracker import DatasetCard
 from pliant.train.recorded import CODE_OBJECT, CONFIG_OBJECT, ORIGINS_OBJECT, Code
 
-_NO_SERIES = frozenset({"step", "time"})
+_NO_SERIES = frozenset({"step", "samples", "time"})
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ _LABEL_GAP = 4.5
 _STEPS_NAMED = 4
 _NO_CURVE = frozenset(
     {"step", "epoch", "position", "samples", "tokens", "loss", "lr", "grad_norm", "weight", "world_size", "skipped"}
-    | {"data_s", "step_s", "seconds", "time", "attempt"}
+    | {"global_batch", "data_s", "step_s", "seconds", "time", "attempt"}
 )
 _LARGEST = 1e300
 """What lies beyond is drawn there: differences of larger numbers are infinite."""

@@ -26,7 +26,7 @@ _MOST_ATTEMPTS = 200
 _LONGEST = 2_000
 _SAVES_SHOWN = 5
 _MOST_TILES = 3
-_NO_FIGURES = frozenset({"step", "time", "seconds", "attempt"})
+_NO_FIGURES = frozenset({"step", "samples", "time", "seconds", "attempt"})
 
 
 def default_place(record: RunRecord) -> Path:
