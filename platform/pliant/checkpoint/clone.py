@@ -95,11 +95,11 @@ def begin_clone(donor: Store, checkpoint: CheckpointRef, target: Store, identity
 def finish_clone(record: RunRecord, attempt: Attempt) -> CheckpointRef | None:
     """Copies what a run was begun from, unless that has been done; nothing for a run that is no clone.
 
-    Every driver start of such a run has to pass here before its workers restore. Needs a few pieces of 16 MiB of
-    memory, whatever the checkpoint's size.
+    Every group of workers passes here before it restores. Needs a few pieces of 16 MiB of memory, whatever the
+    checkpoint's size.
 
     Args:
-        attempt: of the run's driver; the checkpoint is named by it.
+        attempt: the group's; the checkpoint is named by it.
 
     Returns:
         The copy; None where there is nothing to do.
@@ -120,7 +120,11 @@ def finish_clone(record: RunRecord, attempt: Attempt) -> CheckpointRef | None:
     copied = None
     if not any(verdict.state in ("usable", "marked", "quarantined") for verdict in record.view().verdicts()):
         pin(donor, ref, record.store)
-        copied = clone_checkpoint(donor, ref, record.store, attempt)
+        try:
+            copied = clone_checkpoint(donor, ref, record.store, attempt)
+        except (DamageError, UsageError):  # that is not mended by another try
+            release(donor, ref, record.store)
+            raise
     attempt.check()
     release(donor, ref, record.store)
     return copied

@@ -33,8 +33,9 @@ def gc(
         raise UsageError(
             "run.owned", f"the run is being driven by {owner.describe()}", hint="stop it first", location=store.uri
         )
-    every = record.view().verdicts()
-    verdicts = {v.checkpoint: v for v in every if v.state in _GARBAGE}
+    view = record.view()
+    every = view.verdicts()
+    verdicts = {v.checkpoint: v for v in every if v.state in _GARBAGE and v.checkpoint not in view.pins}
     files = [
         (info, parsed[0])
         for info in store.list("checkpoints")
@@ -43,6 +44,7 @@ def gc(
     size = sum(info.size for info, _ in files)
     lines = [f"{v.checkpoint.name}: {v.state}, {v.reason}" for v in verdicts.values()]
     lines += [f"{v.checkpoint.name}: kept, {_KEPT[v.state]}" for v in every if v.state in _KEPT]
+    lines += [f"{ref.name}: kept, another run is being cloned from it" for ref in sorted(view.pins)]
     how = "" if yes or not files else "; remove them with --yes"
     lines.append(f"to remove: {len(files)} files, {format_bytes(size)}{how}")
     if yes:

@@ -4,6 +4,7 @@ run.json                                          identity of the run
 attempts/a000003/{claim,restore,stop,…}.json      what attempt 3 says about itself
 checkpoints/step-00001200.a000003/                shards; a checkpoint exists when manifest.json does
 markers/quarantine.step-00001200.a000003.a000005.json   attempt 5 on a checkpoint of attempt 3
+markers/pin.step-00001200.a000003.HOLDER.a000003.json   another run, which is being cloned from it
 logs/metrics/a000003-s0000000121.jsonl            entries 121, 122, … of attempt 3
 """
 

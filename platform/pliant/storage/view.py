@@ -37,8 +37,8 @@ QUARANTINE = "quarantine"
 DELETE = "delete"
 """Kind of the marker of a checkpoint that retention removes at a later save."""
 PIN = "pin"
-"""Kind of the markers of a checkpoint that other runs are being cloned from; the target is the checkpoint's name and who
-holds it. They are put from outside, so that they count whatever the run's own attempts decide."""
+"""Kind of the markers of a checkpoint that other runs are being cloned from; their target is its name and who holds it.
+They are put from outside, so that they count whatever the run's own attempts decide."""
 
 Limits = Mapping[int, int]
 """Last accepted sequence number by attempt."""

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from pliant.checkpoint.clone import finish_clone
 from pliant.checkpoint.ranks import Ranks
 from pliant.checkpoint.reader import RestoredCheckpoint, restore
 from pliant.errors import ConfigError, PliantError
@@ -108,6 +109,8 @@ def restore_state(
 ) -> TrainState:
     """Loads the newest intact checkpoint, decides on it, and records the attempt's conditions. Collective.
 
+    That of a run which begins as the clone of another one is copied first, if no start before has done so.
+
     Args:
         fresh: the state of a run that has no checkpoint yet.
         begin: gives the model of such a run its parameters; collective.
@@ -122,7 +125,11 @@ def restore_state(
     ranks = Ranks(workers.host_group)
 
     def view() -> View:
-        return _root(member)[0].view()
+        record, attempt = _root(member)
+        if (copy := finish_clone(record, attempt)) is not None:
+            donor = record.identity["clone"]
+            member.event("clone", f"checkpoint {copy.name} was copied from {donor['run']}", step=copy.step, clone=donor)
+        return record.view()
 
     def quarantine(ref: CheckpointRef, reason: str) -> None:
         _root(member)[1].put_marker(QUARANTINE, ref.name, {"reason": reason})
