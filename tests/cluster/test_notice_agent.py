@@ -98,10 +98,11 @@ import json, sys
 from pliant.cluster.notice_agent import NoticeAgent, log
 from pliant.cluster.notices.aws import AwsSource
 from pliant.cluster.notices.azure import AzureSource
-kind, url, grace_s, command = sys.argv[1:]
-source = {"AwsSource": AwsSource, "AzureSource": AzureSource}[kind](log, endpoint=url)
-source.pause_s = 0.1
-sys.exit(NoticeAgent(json.loads(command), [source], respawn_after_s=0.1, grace_s=float(grace_s)).run())
+aws, azure, command = sys.argv[1:]
+sources = [AwsSource(log, endpoint=aws), AzureSource(log, endpoint=azure)]
+for source in sources:
+    source.pause_s = 0.1
+sys.exit(NoticeAgent(json.loads(command), sources, respawn_after_s=0.1, grace_s=25).run())
 """
 
 
@@ -142,10 +143,9 @@ class Cluster:
             agent.close()
 
     @contextmanager
-    def script(self, source: str, url: str, *, grace_s: float) -> Iterator[Process]:
-        """An agent by its Python API, whose source asks ten times a second."""
-        arguments = (source, url, str(grace_s), json.dumps(self.join()))
-        agent = Process(sys.executable, "-c", SCRIPT, *arguments, **self.env)
+    def script(self, aws: Aws, azure: Azure) -> Iterator[Process]:
+        """An agent by its Python API, whose sources are asked ten times a second."""
+        agent = Process(sys.executable, "-c", SCRIPT, aws.url, azure.url, json.dumps(self.join()), **self.env)
         try:
             yield agent
         finally:
@@ -182,8 +182,8 @@ JOINED = r"node ([0-9a-f]{8}) has joined"
 
 
 def test_a_node_leaves_on_notice_and_comes_back(cluster: Cluster) -> None:
-    aws = Aws()
-    with serving(aws), cluster.script("AwsSource", aws.url, grace_s=25) as agent:
+    aws, azure = Aws(), Azure()
+    with serving(aws), serving(azure), cluster.script(aws, azure) as agent:
         joined = agent.line(JOINED)[1]
         first = cluster.driver.order("hold")
         assert first.startswith(joined)
@@ -193,11 +193,19 @@ def test_a_node_leaves_on_notice_and_comes_back(cluster: Cluster) -> None:
         aws.action = {"action": "terminate", "time": when}
         agent.line(rf"node {joined} drains, \d+ s left")
         assert cluster.deadline(first) == deadline
+        sooner = azure.schedule("Preempt", ["spot_0"], in_s=60, id="one")
+        agent.line("drains", times=2)
+        assert cluster.deadline(first) == sooner
         assert first in cluster.driver.order("alive"), "it is not idle"
+        assert azure.started == [], "it is not ready"
         cluster.driver.order("release")
         agent.line("the node is drained, its raylet has ended")
+        soon(lambda: azure.started == ["one"])
         assert agent.child.poll() is None
 
+        azure.set([])
+        agent.line("Azure: the notice is withdrawn")
+        assert len([line for line in agent.lines if re.search(JOINED, line)]) == 1, "one notice stands"
         aws.action = None
         agent.line("AWS: the notice is withdrawn")
         agent.line(JOINED, times=2)
@@ -212,32 +220,19 @@ def test_a_node_leaves_on_notice_and_comes_back(cluster: Cluster) -> None:
         before = time.time()
         agent.child.send_signal(signal.SIGTERM)
         agent.line("SIGTERM: the node is drained, and stopped in 25 s at the latest")
-        agent.line("drains", times=2)
+        agent.line("drains", times=3)
         assert before + 24.9 < cluster.deadline(third) < time.time() + 25
         cluster.driver.order("release")
         assert agent.end() == 0
         soon(lambda: third not in cluster.driver.order("alive"))
 
 
-def test_azure_is_told_when_the_node_is_idle_and_a_second_signal_ends_it_at_once(cluster: Cluster) -> None:
-    azure = Azure()
-    with serving(azure), cluster.script("AzureSource", azure.url, grace_s=3600) as agent:
+def test_a_second_signal_ends_a_busy_node_at_once(cluster: Cluster) -> None:
+    with cluster.agent("--cloud", "none", "--grace", "1h") as agent:
         agent.line(JOINED)
-        node = cluster.driver.order("hold")
-        deadline = azure.schedule("Redeploy", ["spot_0"], in_s=600, id="one")
-        agent.line("drains")
-        assert cluster.deadline(node) == deadline
-        sooner = azure.schedule("Preempt", ["spot_0"], in_s=120, id="two")
-        agent.line("drains", times=2)
-        assert cluster.deadline(node) == sooner
-        assert azure.started == []
-        cluster.driver.order("release")
-        soon(lambda: azure.started == ["two"])
-        azure.set([])  # over, and this machine still runs
-        agent.line(JOINED, times=2)
         cluster.driver.order("hold")
         agent.child.terminate()
-        agent.line("drains", times=3)
+        agent.line("drains")
         agent.child.terminate()
         assert agent.end() == 0
         agent.line("SIGTERM again: at once")
