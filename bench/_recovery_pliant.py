@@ -48,23 +48,27 @@ T = TypeVar("T")
 
 
 class Training:
-    """A ``pliant train`` on a cluster that there is, and what its record says so far.
+    """A ``pliant train``, and what its record says so far.
 
     Args:
         folder: of the run's storage, as seen from here; the dataset is made in it.
-        seen_as: the same folder as the nodes see it.
         settings: of the run, over those of JOB.
+        popen: starts the command where it is to run.
+        seen_as: the folder as seen from there.
     """
 
-    def __init__(self, nodes: RayNodes, folder: Path, seen_as: str, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, settings: Mapping[str, Any], *, popen: Callable[..., Any], seen_as: str = ""
+    ) -> None:
         self._run, self._log = folder / "runs" / "bench", folder / "driver.log"
-        given = {"run.storage": f"{seen_as}/runs", "cluster.address": nodes.address, **JOB, **settings}
+        seen_as = seen_as or str(folder)
+        given = {"run.storage": f"{seen_as}/runs", **JOB, **settings}
         pliant, options = [sys.executable, "-m", "pliant"], [f"{key}={value}" for key, value in given.items()]
         prepare = [*pliant, "prepare", PIPELINE, f"data.path={folder}/data", *options]
         subprocess.run(prepare, check=True, capture_output=True, cwd=folder)
         command = [*pliant, "train", PIPELINE, "--name", "bench", f"data.path={seen_as}/data", *options]
         with self._log.open("wb") as log:
-            self.driver = nodes.popen(command, stdout=log, stderr=log)
+            self.driver = popen(command, stdout=log, stderr=log)
 
     def steps(self) -> list[dict[str, Any]]:
         """All steps that were recorded, those that were done again more than once, in the order of their times."""
@@ -109,7 +113,8 @@ def measure(event: str, folder: Path) -> str:
         hosts = stack.enter_context(network(names, folder, shared=shared)) if event == "vanished" else []
         nodes = RayNodes(folder, hosts=hosts, config=RAYLET_SETTINGS, env={"OMP_NUM_THREADS": "1"})
         stack.enter_context(nodes).start(2 if event == "growth" else 3)
-        training = Training(nodes, shared, "/tmp/shared" if hosts else str(shared), {"train.steps": 100_000})
+        settings = {"cluster.address": nodes.address, "train.steps": 100_000}
+        training = Training(shared, settings, popen=nodes.popen, seen_as="/tmp/shared" if hosts else "")
         stack.callback(training.kill)
         training.wait(lambda: step_reached(training.steps()) >= EVENT_AT_STEP)
         at = time.time()

@@ -17,15 +17,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from _common import ROOT, Bar, report
 from _ray_nodes import RayNodes
-from _recovery_job import GLOBAL_BATCH
 from _recovery_marks import read_marks, step_reached
-from _recovery_pipeline import ROWS
 from _recovery_pliant import Training
+from _same import BARS, differences, not_once
 
 from pliant.api import Run
 from pliant.cluster.local import RAYLET_SETTINGS
@@ -99,22 +98,22 @@ def main() -> int:
             "under the trace, s": storm_s,
             "events": events,
             "undisturbed ÷ under the trace": calm_s / storm_s,
-            **_differences(calm, stormy, options.steps),
+            "goodput under the trace": stormy.time_spent()["goodput"],
+            "steps done again": sum(e["steps_lost"] for e in stormy.events() if e["kind"] == "recovered"),
+            **differences(calm, stormy, options.steps),
             **_mlflow(Path(folder) / "b", options.steps),
         }
         if not options.without_peer:
             reached = _peer(Path(folder) / "c", storm_s, every_s=options.every, seed=options.seed)
             figures["plain Ray Train in that time, steps"] = reached
             figures["Pliant in that time, steps"] = options.steps
-    nothing = dict.fromkeys(
-        ("steps that differ", "epochs with a row not exactly once", "steps not exactly once"), Bar(at_most=0)
-    )
     bars = {
         "undisturbed, s": Bar(at_least=300),
         "undisturbed ÷ under the trace": Bar(at_least=0.7),
+        "goodput under the trace": Bar(at_least=0.7),
         "MLflow: steps not exactly once": Bar(at_most=0),
         "MLflow: runs": Bar(at_most=1),
-        **nothing,
+        **BARS,
     }
     return report("chaos", figures, bars)
 
@@ -125,6 +124,7 @@ def _pliant(folder: Path, steps: int, *, every_s: float | None = None, seed: int
     with RayNodes(folder, config=RAYLET_SETTINGS, env={"OMP_NUM_THREADS": "1"}) as nodes:
         nodes.start(NODES)
         settings = {
+            "cluster.address": nodes.address,
             "train.steps": steps,
             "train.audit": "true",
             "elastic.min_workers": 1,
@@ -132,8 +132,8 @@ def _pliant(folder: Path, steps: int, *, every_s: float | None = None, seed: int
             "tracking.kind": "mlflow",
             "tracking.uri": f"sqlite:///{folder}/mlflow.db",
         }
+        training = Training(folder, settings, popen=nodes.popen)
         began = time.monotonic()
-        training = Training(nodes, folder, str(folder), settings)
         weather = None if every_s is None else Weather(nodes, every_s=every_s, seed=seed)
         while training.driver.poll() is None:
             if weather is not None:
@@ -147,31 +147,13 @@ def _pliant(folder: Path, steps: int, *, every_s: float | None = None, seed: int
     return Run.open(str(folder / "runs" / "bench")), seconds, len(weather.done) if weather else 0
 
 
-def _differences(calm: Run, stormy: Run, steps: int) -> dict[str, float]:
-    """What is not the same, or not once."""
-    left, right = ([(e["step"], e["loss"], e["digest"]) for e in run.metrics()] for run in (calm, stormy))
-    differ = sum(a != b for a, b in zip(left, right, strict=False)) + abs(len(left) - len(right))
-    rows = [(sample["file"], sample["row"]) for sample in stormy.samples()]
-    epochs = [rows[start : start + ROWS] for start in range(0, steps * GLOBAL_BATCH, ROWS)]
-    return {
-        "steps that differ": differ,
-        "steps not exactly once": _not_once([step for step, _, _ in right], steps),
-        "epochs with a row not exactly once": sum(len(set(epoch)) != len(epoch) or not epoch for epoch in epochs),
-    }
-
-
 def _mlflow(folder: Path, steps: int) -> dict[str, float]:
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
     runs = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
     recorded = [metric.step for metric in client.get_metric_history(runs[0].info.run_id, "loss")]
-    return {"MLflow: runs": len(runs), "MLflow: steps not exactly once": _not_once(recorded, steps)}
-
-
-def _not_once(recorded: Sequence[int], steps: int) -> int:
-    """How many of the steps 1 to ``steps`` are missing or there again, and how many others there are."""
-    return len(set(range(1, steps + 1)) ^ set(recorded)) + len(recorded) - len(set(recorded))
+    return {"MLflow: runs": len(runs), "MLflow: steps not exactly once": not_once(recorded, steps)}
 
 
 def _peer(folder: Path, seconds: float, *, every_s: float, seed: int) -> int:
