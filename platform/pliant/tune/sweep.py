@@ -27,6 +27,7 @@ from pliant.tune.table import Status, Trial, Workers, run_name
 from pliant.tune.types import (
     Change,
     Close,
+    Decision,
     End,
     Entry,
     Halt,
@@ -233,6 +234,17 @@ class Sweep(State):
         self._settle()
         return found
 
+    def proposal(self, entry: Entry) -> Entry | None:
+        """What this sweep would log where the log has this entry; None where only a fact can be next."""
+        due = self.due()
+        return self._suggest() if due is None and isinstance(entry, Suggestion) else due
+
+    def follows(self, entry: Entry) -> bool:
+        """Whether an entry is what follows from those before it, or a fact where one may come."""
+        if (expected := self.proposal(entry)) is not None:
+            return entry == expected
+        return not isinstance(entry, Suggestion | Decision) and not (isinstance(entry, Halt) and entry.what != "time")
+
     # ------------------------------------------------------------ parts
 
     def _add(self, entry: Entry) -> None:
@@ -289,7 +301,8 @@ class Sweep(State):
         if proposal is None:
             self._exhausted = True
             return None
-        return Suggestion(trial_id(number), number, *proposal)
+        params, note = proposal
+        return Suggestion(trial_id(number), number, dict(params), note)
 
     def _stuck(self, paused: Sequence[Trial]) -> None:
         """Nothing runs or can begin, and trials wait for the scheduler: it waits for trials that do not come."""
