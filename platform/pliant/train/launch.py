@@ -68,14 +68,14 @@ def new_run(pipeline: str, overrides: Overrides, *, name: str | None, in_process
     """
     ref = find_pipeline(pipeline)
     config, origins = load_config(ref, overrides)
-    config = _absolute(config, origins)
+    config = absolute(config, origins)
     initial = settle_initial(config)
     if initial is not None:
         initial.check(config, ref.load())
         origins["init.from"] = f"derived: {initial.text}"
         config = config.model_copy(update={"init": config.init.model_copy(update={"from_": initial.place})})
     datasets = find_datasets(config)
-    plan = _plan(config, ref, datasets, in_process=in_process)
+    plan = plan_of(config, ref, datasets, in_process=in_process)
     name = name or f"{ref.name}-{time.strftime('%m%d-%H%M%S')}"
     store = Store(config.run.storage, config.run.store).child(name)
     record = RunRecord.create(
@@ -119,30 +119,16 @@ def resumed_run(
         ConfigError: a frozen setting was changed, or the dataset is another one.
     """
     record = RunRecord.open(store)
-    owner = record.owner()
-    if owner is not None and not take_over:
-        told = threading.Event()
-
-        def tell(left: float) -> None:
-            if not told.is_set():
-                told.set()
-                waiting(f"waiting up to {left:.0f} s for a sign of life of {owner.describe()}")
-
-        if record.wait_for_owner(owner, tell):
-            raise UsageError(
-                "run.owned",
-                f"the run is being driven by {owner.describe()}",
-                hint="stop that one first, or resume with --take-over to fence it",
-                location=store.uri,
-            )
+    if not take_over:
+        refuse_living_owner(record, waiting)
     ref = recorded_pipeline(record)
     code, code_changes = check_code(record, ref, accept=accept_code)
     old, _ = load_recorded(record, ref)
     config, origins = load_recorded(record, ref, overrides)
-    config = _absolute(config, origins)
+    config = absolute(config, origins)
     changes = compare_for_resume(old, config, begun=has_begun(record))
     datasets = find_datasets(config)
-    _same_data(store, record, datasets)
+    same_data(store, record, datasets)
     return Launch(
         str(record.identity["name"]),
         record,
@@ -150,7 +136,7 @@ def resumed_run(
         config,
         origins,
         datasets,
-        _plan(config, ref, datasets, in_process=in_process),
+        plan_of(config, ref, datasets, in_process=in_process),
         in_process,
         code,
         changes,
@@ -158,7 +144,38 @@ def resumed_run(
     )
 
 
-def _plan(config: RunConfig, ref: PipelineRef, datasets: Datasets, *, in_process: bool) -> RunPlan:
+def refuse_living_owner(record: RunRecord, waiting: Callable[[str], None]) -> None:
+    """Returns when nobody drives the run or sweep.
+
+    Raises:
+        UsageError: its driver lives.
+    """
+    owner = record.owner()
+    if owner is None:
+        return
+    told = threading.Event()
+
+    def tell(left: float) -> None:
+        if not told.is_set():
+            told.set()
+            waiting(f"waiting up to {left:.0f} s for a sign of life of {owner.describe()}")
+
+    if record.wait_for_owner(owner, tell):
+        what = "sweep" if record.identity.get("kind") == "sweep" else "run"
+        raise UsageError(
+            "run.owned",
+            f"the {what} is being driven by {owner.describe()}",
+            hint="stop that one first, or resume with --take-over to fence it",
+            location=record.store.uri,
+        )
+
+
+def plan_of(config: RunConfig, ref: PipelineRef, datasets: Datasets, *, in_process: bool) -> RunPlan:
+    """What a complete configuration comes to, once it is sure that it fits and that the pipeline's code works.
+
+    Raises:
+        PliantError: it does not fit the dataset or the machine, or the pipeline's code fails on a few rows.
+    """
     from pliant.train.sizing import Sizing, local_rooms
     from pliant.train.trial import try_pipeline
 
@@ -173,7 +190,7 @@ def _plan(config: RunConfig, ref: PipelineRef, datasets: Datasets, *, in_process
     return replace(plan, memory=sizing.at(workers))
 
 
-def _absolute(config: RunConfig, origins: dict[str, str]) -> RunConfig:
+def absolute(config: RunConfig, origins: dict[str, str]) -> RunConfig:
     """Paths as every worker and every later resume can use them, whatever its working directory and environment."""
     config, tracking = absolute_paths(config), config.tracking
     if tracking.kind != "none":
@@ -183,7 +200,7 @@ def _absolute(config: RunConfig, origins: dict[str, str]) -> RunConfig:
     return config.model_copy(update={"tracking": tracking})
 
 
-def _same_data(store: Store, record: RunRecord, datasets: Datasets) -> None:
+def same_data(store: Store, record: RunRecord, datasets: Datasets) -> None:
     """Refuses a dataset that is not the run's, with the difference."""
     pairs = {"train": (record.identity["data_digest"], datasets.train)}
     if datasets.validation is not None:
