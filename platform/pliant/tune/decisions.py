@@ -29,6 +29,8 @@ from pliant.tune.types import Change, Close, Decision, End, Entry, Halt, Loss, R
 
 DECISIONS = "decisions"
 """Name of the log."""
+TRIALS = "trials"
+"""Folder of the trials' runs."""
 KINDS: Mapping[str, type[Entry]] = {
     "suggestion": Suggestion,
     "report": Report,
@@ -137,7 +139,7 @@ def read_decisions(record: RunRecord) -> Iterator[Logged]:
                 raise damaged(location, f"entry {number}, of attempt {attempt}: {error}") from error
             yield logged
     except DamageError as error:
-        raise DamageError(_DAMAGED, error.message, hint=_HINT, location=error.location) from error
+        raise DamageError("sweep.log-damaged", error.message, hint=_HINT, location=error.location) from error
 
 
 def read_entries(record: RunRecord) -> list[Entry]:
@@ -149,11 +151,15 @@ def open_log(record: RunRecord, attempt: Attempt) -> tuple[DecisionLog, list[Ent
     """Makes a driver's restore decision; returns its log, and the entries before it.
 
     Raises:
-        DamageError: as ``read_decisions``.
+        DamageError: as ``read_decisions``, or the log is gone although there are trials.
         FencedError: another driver has claimed the sweep.
     """
     attempt.restore(None)
     found = list(read_decisions(record))
+    if not found and (runs := sorted(record.store.child(TRIALS).folders())):
+        message = f"the sweep's decision log is gone, and there are {len(runs)} runs of its trials"
+        location = f"{record.store.uri}/{LOGS}/{DECISIONS}"
+        raise DamageError("sweep.log-damaged", message, hint=_HINT, location=location)
     log = DecisionLog(record.store, attempt, found[-1].chain if found else "")
     return log, [logged.entry for logged in found]
 
@@ -213,9 +219,8 @@ def verify(entries: Sequence[Entry], build: Build) -> Difference | None:
 
 # ---------------------------------------------------------------- parts
 
-_DAMAGED = "sweep.log-damaged"
 _HINT = (
-    "restore it from a copy of the sweep. A sweep whose log cannot be read is never started over; its trials are runs of"
+    "restore it from a copy of the sweep; one whose log cannot be read is never started over. Its trials are runs of"
     " their own, below trials/, and are whole"
 )
 
