@@ -195,6 +195,34 @@ def known_spaces(*, cwd: Path | None = None) -> list[Path]:
     return [found[name] for name in sorted(found)]
 
 
+def find_space(reference: str, *, cwd: Path | None = None) -> Path:
+    """Finds a search space's file.
+
+    Args:
+        reference: a name in ``search_spaces/``, or the path of a YAML file.
+        cwd: directory that names and paths start from; default: the working directory.
+
+    Raises:
+        ConfigError: ``space.unknown``, with the closest names and the list.
+    """
+    here = (cwd or Path.cwd()).resolve()
+    if reference.endswith((".yaml", ".yml")) or "/" in reference:
+        file = (here / Path(reference).expanduser()).resolve()
+        if not file.is_file():
+            hint = "give the path of a YAML file, or a name that pliant ls shows"
+            raise ConfigError("space.unknown", "there is no such file", hint=hint, location=str(file))
+        return file
+    known = {file.stem: file for file in known_spaces(cwd=here)}
+    if reference not in known:
+        near = [f"./{reference}.yaml"] if (here / f"{reference}.yaml").is_file() else closest(reference, known)
+        raise ConfigError(
+            "space.unknown",
+            f"there is no search space {reference}; known: {', '.join(known) or 'none'}",
+            hint=f"did you mean {' or '.join(near)}?" if near else f"they lie in {SPACES_FOLDER}/",
+        )
+    return known[reference]
+
+
 def _folders(here: Path, name: str = FOLDER) -> list[Path]:
     beside_source = Path(__file__).resolve().parents[2]
     return [root / name for root in dict.fromkeys((here, beside_source)) if (root / name).is_dir()]

@@ -133,7 +133,7 @@ def _value(node: ast.expr, known: Mapping[str, Any]) -> Any:
         return not operand if isinstance(node.op, ast.Not) else -operand
     if isinstance(node, ast.BoolOp):
         join = all if isinstance(node.op, ast.And) else any
-        return join(bool(_value(part, known)) for part in node.values)
+        return join([bool(_value(part, known)) for part in node.values])
     if isinstance(node, ast.Compare):
         sides = [_value(side, known) for side in (node.left, *node.comparators)]
         return all(_COMPARISONS[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:], strict=False))

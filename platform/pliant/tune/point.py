@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pliant.config.rules import without_effect
-from pliant.config.schema import leaves, value_of
+from pliant.config.schema import leaves
 from pliant.settings import RunConfig
 from pliant.tune.types import Params
 
@@ -41,19 +41,22 @@ def settings_of(params: Params, *, samples: int, base: RunConfig, coupling: Coup
     if rate != base.optim.lr or PEAK in params or LR in params:
         settings[LR] = rate
     settings |= {"train.steps": steps, "train.epochs": None}
+    kind, unit, total = params.get("schedule.kind", base.schedule.kind), base.schedule.unit, base.schedule.total
+    if total is None:
+        total = samples if unit == "samples" else steps
+        if unit == "samples" and kind != "constant":
+            settings["schedule.total"] = samples  # of the same length at every batch
     if WARMUP_RATIO in params:
-        own = steps * batch if base.schedule.unit == "samples" else steps
-        total = base.schedule.total if base.schedule.total is not None else own
         settings["schedule.warmup"] = round(float(params[WARMUP_RATIO]) * total)
+    if kind == "constant" and unit != "steps" and not settings.get("schedule.warmup", base.schedule.warmup):
+        settings["schedule.warmup"] = 1  # is none, as a step is longer, but the unit has an effect: it never changes
     return settings | _without_effect(settings, base)
 
 
 def _without_effect(settings: dict[str, Any], base: RunConfig) -> dict[str, Any]:
     """Defaults for settings of the base that have no effect with the point's."""
-    config = laid_over(base, settings)
     defaults = {leaf.dotted: leaf.default for leaf in leaves(type(base))}
-    idle = [problem.key for problem in without_effect(config)]
-    return {key: defaults[key] for key in idle if key not in settings and value_of(config, key.split(".")) is not None}
+    return {problem.key: defaults[problem.key] for problem in without_effect(laid_over(base, settings))}
 
 
 def laid_over(base: RunConfig, settings: dict[str, Any]) -> RunConfig:

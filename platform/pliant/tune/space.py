@@ -1,13 +1,14 @@
 """A search space: its dimensions, when they count, and what must hold between them. Pure.
 
-A point (``Params``) has a value for each dimension that counts with the others' values, and for no other. All points are
-made here (drawn, perturbed, from a searcher's model), so that none ever lies outside of the space.
+A point (``Params``) has a value for each dimension that counts with the others' values, and for no other. All points
+are made here (drawn, perturbed, from a searcher's model), so that none ever lies outside of the space.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -156,16 +157,39 @@ class Space:
                 yield params
 
     def contains_space(self, other: Space) -> bool:
-        """Whether another space is a narrower one: the same dimensions and conditions, each domain in this one's, no
-        constraint less."""
-        if list(self.by_name) != list(other.by_name) or self.coupling != other.coupling:
-            return False
-        if not {c.text for c in self.constraints} <= {c.text for c in other.constraints}:
-            return False
-        return all(
-            mine.contains_domain(theirs) and mine.log == theirs.log and _narrows(mine.when, theirs.when)
-            for mine, theirs in zip(self.dimensions, other.dimensions, strict=True)
-        )
+        """Whether another space is this one, or a narrower one."""
+        return not self.widened_by(other)
+
+    def widened_by(self, other: Space) -> str:
+        """What keeps another space from being a narrower one, for people; empty when it is one: the same dimensions and
+        conditions, each domain inside of this one's, no constraint less."""
+        mine, theirs = self.by_name, other.by_name
+        changed = [f"{name} is not searched any more" for name in mine if name not in theirs]
+        changed += [f"{name} was not searched" for name in theirs if name not in mine]
+        for name in [name for name in mine if name in theirs]:
+            if not mine[name].contains_domain(theirs[name]):
+                changed.append(f"{name} goes beyond its domain")
+            elif mine[name].when != theirs[name].when:
+                changed.append(f"{name} has another condition")
+        kept = {constraint.text for constraint in other.constraints}
+        changed += [f"the constraint {c.text!r} is gone" for c in self.constraints if c.text not in kept]
+        if self.coupling != other.coupling:
+            changed.append(f"the learning rate followed the batch by {self.coupling}, now by {other.coupling}")
+        return ", ".join(changed)
+
+    def to_json(self) -> dict[str, Any]:
+        """The space as JSON values."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return values
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Space:
+        """The inverse of ``to_json``."""
+        dimensions = [
+            Dimension(**{**d, "choices": tuple(d["choices"]), "when": {n: tuple(v) for n, v in d["when"].items()}})
+            for d in values["dimensions"]
+        ]
+        return cls(tuple(dimensions), tuple(Constraint(**c) for c in values["constraints"]), values["coupling"])
 
     def settings(self, params: Params, *, samples: int, base: RunConfig) -> dict[str, Any]:
         """The settings of a trial by dotted key, as overrides of the configuration that all trials share.
@@ -183,7 +207,3 @@ class Space:
             if all(other in params and params[other] in wanted for other, wanted in dimension.when.items()):
                 params[dimension.name] = value(dimension)
         return params
-
-
-def _narrows(mine: Mapping[str, tuple[Value, ...]], theirs: Mapping[str, tuple[Value, ...]]) -> bool:
-    return mine.keys() == theirs.keys() and all(set(theirs[name]) <= set(mine[name]) for name in mine)

@@ -1,0 +1,272 @@
+"""What must hold of a whole search space before a sweep starts, and what is derived from it. Pure.
+
+Rules between settings are those of every configuration: points of the space, its corners first, are made into settings
+and put through the same loader as a file.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+
+from pliant.config.dump import config_to_dict
+from pliant.config.loader import DEFAULT, load_settings
+from pliant.config.problems import ConfigErrors
+from pliant.config.schema import show
+from pliant.config.yamlfile import Document, Path
+from pliant.data.plan import default_lanes
+from pliant.errors import ConfigError
+from pliant.rules import RULES
+from pliant.settings import RunConfig
+from pliant.tune.constraints import Constraint
+from pliant.tune.domainfile import Problems
+from pliant.tune.domains import Dimension
+from pliant.tune.point import BATCH, WARMUP_RATIO
+from pliant.tune.settings import POPULATION_BASED, SweepSettings
+from pliant.tune.space import Space
+from pliant.tune.types import Params
+
+GRID_MOST = 1000
+"""Points of the largest grid."""
+ENUMERATED = 200
+"""Of a space with at most so many points every one is tried out."""
+DRAWS = 2000
+"""Draws that say how much of a space its constraints leave."""
+LEFT_AT_LEAST = 0.02
+"""Share of the draws that the constraints must leave: then ``TRIES`` in a row are as good as never refused."""
+SAMPLES = 1_000_000
+"""Rows of a trial whose length is given in epochs, before the dataset is known."""
+
+
+def settle_batches(
+    config: RunConfig, origins: Mapping[str, str], space: Space, problems: Problems
+) -> tuple[RunConfig, dict[str, str], Space]:
+    """One number of lanes for all batches of the space, and a schedule that does not depend on the batch.
+
+    Returns:
+        The configuration, its origins, and the space, whose range of batches goes in multiples of the lanes.
+    """
+    settled = dict(origins)
+    dimension = space.by_name.get(BATCH)
+    if dimension is None:
+        return config, settled, space
+    if origins["data.lanes"].startswith("derived") and config.data.lanes is not None:
+        config = _common_lanes(config, settled, dimension, problems)
+    lanes = config.data.lanes or 1
+    for path, batch in _batches(dimension, problems):
+        if batch % lanes:
+            below, above = batch // lanes * lanes, (batch // lanes + 1) * lanes
+            problems.add(
+                "config.global-batch",
+                path,
+                f"{BATCH} {batch} is not a multiple of data.lanes {lanes}",
+                f"the nearest that fit: {f'{below} or ' if below else ''}{above}",
+            )
+    if dimension.kind == "int":
+        step = math.lcm(dimension.step, lanes)
+        if (dimension.high - dimension.low) % step == 0:
+            changed = replace(dimension, step=step)
+            space = replace(space, dimensions=tuple(changed if d is dimension else d for d in space.dimensions))
+        elif not problems.found:
+            hint = f"write step: {step}, and bounds that are so many apart"
+            problems.add(
+                "config.global-batch", ("space", BATCH), f"{BATCH} takes steps that are no multiples of {step}", hint
+            )
+    return _in_samples(config, settled, space), settled, space
+
+
+def _common_lanes(config: RunConfig, origins: dict[str, str], dimension: Dimension, problems: Problems) -> RunConfig:
+    """Lanes that divide every batch, where the configuration leaves them open."""
+    batch, workers = config.train.global_batch, config.elastic.max_workers
+    if dimension.kind == "int" and dimension.step == 1:
+        return config  # the range follows the lanes of the base
+    together = math.gcd(batch, *(int(value) for value in dimension.values))
+    if together < workers:
+        problems.add(
+            "config.lanes",
+            ("space", BATCH),
+            f"no number of lanes that is at least elastic.max_workers {workers} divides every {BATCH} of the space,"
+            f" and the pipeline's own {batch}: their greatest common divisor is {together}",
+            f"use batches with a common divisor of at least {workers}, or elastic.max_workers={together}",
+        )
+        return config
+    lanes = default_lanes(together, workers)
+    origins["data.lanes"] = (
+        f"derived: the smallest divisor of every train.global_batch of the space (all of them multiples of {together})"
+        f" that is at least elastic.max_workers {workers}"
+    )
+    return config.model_copy(update={"data": config.data.model_copy(update={"lanes": lanes})})
+
+
+def _batches(dimension: Dimension, problems: Problems) -> Iterator[tuple[Path, int]]:
+    """Batches that must be multiples of the lanes, and where they stand."""
+    path: Path = ("space", BATCH)
+    if dimension.kind == "int":
+        yield (*path, "int"), int(dimension.low)
+        yield (*path, "int"), int(dimension.high)
+        return
+    for index, value in enumerate(dimension.choices):
+        short = (*path, index)
+        yield (short if short in problems.places else (*path, "choice", index)), int(value)
+
+
+def _in_samples(config: RunConfig, origins: dict[str, str], space: Space) -> RunConfig:
+    """The schedule counted in samples: so it is the same at every batch, also where that changes in mid-run."""
+    schedule, batch = config.schedule, config.train.global_batch
+    still = schedule.kind == "constant" and not schedule.warmup and "schedule.kind" not in space.by_name
+    if schedule.unit != "steps" or (still and WARMUP_RATIO not in space.by_name):
+        return config
+    total = None if schedule.total is None else schedule.total * batch
+    changed = {"unit": "samples", "warmup": schedule.warmup * batch, "total": total}
+    for name in changed:
+        key = f"schedule.{name}"
+        if name == "unit" or getattr(schedule, name):
+            origins[key] = (
+                f"derived: in samples, as {BATCH} is searched; was {show(getattr(schedule, name))} at {batch}"
+            )
+    return config.model_copy(update={"schedule": schedule.model_copy(update=changed)})
+
+
+def derive(
+    settings: SweepSettings, origins: Mapping[str, str], space: Space, problems: Problems
+) -> tuple[SweepSettings, dict[str, str]]:
+    """The sweep's settings with what follows from the space, and their origins. Adds what does not fit together."""
+    settled = {key: origin for key, origin in origins.items() if key.startswith("sweep.")}
+    _check_constraints(space, problems)
+    scheduler, trials = settings.scheduler, settings.trials
+
+    def problem(key: str, code: str, message: str, hint: str) -> None:
+        place = origins[key] if origins[key] != DEFAULT else problems.source
+        problems.found.append(ConfigError(code, message, hint=hint, location=place))
+
+    size: int | None = None
+    if settings.searcher.kind == "grid":
+        size = _grid_size(space, lambda message, hint: problem("sweep.searcher.kind", "space.grid", message, hint))
+    if scheduler.kind in POPULATION_BASED:
+        size = scheduler.population
+        _check_population(settings, space, lambda key, text, hint: problem(key, "space.population", text, hint))
+    if size is not None and origins["sweep.trials"] == DEFAULT:
+        what = "points of the grid" if settings.searcher.kind == "grid" else "members of the population"
+        settled["sweep.trials"] = f"derived: the {size} {what}"
+        return settings.model_copy(update={"trials": size}), settled
+    if size is not None and trials < size and settings.searcher.kind == "grid":
+        message = f"sweep.trials is {trials}, and the grid has {size} points"
+        problem("sweep.trials", "space.grid", message, "leave it out to try all of them, or list fewer choices")
+    elif size is not None and trials < size:
+        message = f"sweep.trials is {trials}, below sweep.scheduler.population {size}"
+        problem("sweep.trials", "space.population", message, "leave it out: it is then the population")
+    return settings, settled
+
+
+def _grid_size(space: Space, problem: Callable[[str, str], None]) -> int | None:
+    """Points of the grid; None where there is none."""
+    floats = [dimension.name for dimension in space.dimensions if dimension.kind == "float"]
+    if floats:
+        message = f"a grid has no floats, and the space has {', '.join(floats)}"
+        problem(message, "list choices for them, or use sweep.searcher.kind=random")
+        return None
+    combinations = math.prod(dimension.size or 1 for dimension in space.dimensions)
+    size = sum(1 for _ in islice(space.grid(), GRID_MOST + 1)) if combinations <= 100 * GRID_MOST else combinations
+    if size > GRID_MOST:
+        shown = f"more than {GRID_MOST}" if combinations <= 100 * GRID_MOST else f"{combinations:,}"
+        problem(
+            f"the grid has {shown} points; at most {GRID_MOST} are tried one by one", "use sweep.searcher.kind=random"
+        )
+        return None
+    return size
+
+
+def _check_population(settings: SweepSettings, space: Space, problem: Callable[[str, str, str], None]) -> None:
+    """Whether population based training has something to change, and room for its population."""
+    kind, population, slots = settings.scheduler.kind, settings.scheduler.population, settings.slots
+    mutable = [dimension for dimension in space.dimensions if dimension.mutable]
+    if not mutable:
+        names = ", ".join(dimension.name for dimension in space.dimensions)
+        message = (
+            f"{kind} changes settings in the middle of a run, and none of those searched can change there: {names}"
+        )
+        problem("sweep.scheduler.kind", message, "search the learning rate, the schedule or train.global_batch too")
+    elif kind == "pb2" and all(dimension.kind == "choice" for dimension in mutable):
+        names = ", ".join(dimension.name for dimension in mutable)
+        message = (
+            f"pb2 fits a model over numbers, and those that can change in the middle of a run are choices: {names}"
+        )
+        problem("sweep.scheduler.kind", message, "search a range, or use sweep.scheduler.kind=pbt")
+    if not settings.scheduler.sync and slots is not None and slots < population:
+        message = f"sweep.slots is {slots}, below sweep.scheduler.population {population}: the others would never begin"
+        problem(
+            "sweep.slots", message, f"use sweep.slots={population}, a smaller population, or sweep.scheduler.sync=true"
+        )
+
+
+def _check_constraints(space: Space, problems: Problems) -> None:
+    """Whether the constraints leave enough of the space to find a point by drawing."""
+    if not space.constraints:
+        return
+    free = Space(space.dimensions)
+    chance = random.Random(0)
+    points = [free.draw(lambda name: chance.random()) for _ in range(DRAWS)]
+    points += [point for point, _ in zip(_all(free), range(ENUMERATED), strict=False)]
+    code = "space.constraints"
+    for index, constraint in enumerate(space.constraints):
+        if not any(constraint.holds(point) for point in points):
+            message = f"nothing in the space satisfies the constraint {constraint.text!r}{_what_is(constraint)}"
+            problems.add(code, ("constraints", index), message, "loosen it, or widen what it names")
+            return
+    left = sum(space.allowed(point) for point in points[:DRAWS]) / DRAWS
+    if left < LEFT_AT_LEAST:
+        share = f"{left:.1%} of the space" if left else "nothing of the space"
+        message = f"the constraints leave {share}; at least {LEFT_AT_LEAST:.0%} are needed to draw from it"
+        problems.add(code, ("constraints", 0), message, "narrow the domains to what they allow")
+
+
+def _what_is(constraint: Constraint) -> str:
+    """The settings in a constraint that are fixed."""
+    shown = ", ".join(f"{name} is {show(value)}" for name, value in constraint.fixed.items())
+    return f", where {shown}" if shown else ""
+
+
+def check_points(space: Space, base: RunConfig, problems: Problems) -> None:
+    """Whether points of the space are configurations that load; names the first that is none."""
+    samples = (
+        base.train.steps * base.train.global_batch if base.train.steps else int(SAMPLES * (base.train.epochs or 1))
+    )
+    whole = Document(config_to_dict(base), {})
+    for params in points_to_try(space):
+        settings = space.settings(params, samples=samples, base=base)
+        try:
+            load_settings(type(base), text=whole, source="", overrides=settings, rules=RULES)
+        except ConfigError as error:
+            found = error.problems if isinstance(error, ConfigErrors) else [error]
+            what = "; ".join(problem.message for problem in found)
+            named = {name: value for name, value in params.items() if name.rpartition(".")[2] in what} or params
+            point = ", ".join(f"{name} {show(value)}" for name, value in named.items())
+            message = f"a trial with {point} cannot be: {what}"
+            problems.add("space.point", ("space",), message, "narrow the space, or add a constraint")
+            return
+
+
+def points_to_try(space: Space) -> list[Params]:
+    """Points that stand for all of them: every one of a small space, else corners, and some drawn."""
+    if math.prod(dimension.size or ENUMERATED + 1 for dimension in space.dimensions) <= ENUMERATED:
+        return list(space.grid())
+    chance = random.Random(0)
+    low = {dimension.name: 0.0 for dimension in space.dimensions}
+    high = {name: 1.0 for name in low}
+    corners = [low, high]
+    corners += [{**low, name: 1.0} for name in low]
+    corners += [{**high, name: 0.0} for name in low]
+    for dimension in space.dimensions:
+        if dimension.kind == "choice":
+            corners += [{**low, dimension.name: dimension.unit(value)} for value in dimension.choices]
+    corners += [{name: float(chance.random() < 0.5) for name in low} for _ in range(ENUMERATED // 4)]
+    points = [point for point in map(space.from_unit, corners) if space.allowed(point)]
+    return points + [space.draw(lambda name: chance.random()) for _ in range(ENUMERATED // 4)]
+
+
+def _all(space: Space) -> Iterator[Params]:
+    """Every point of a space without floats; none of another."""
+    return space.grid() if all(dimension.size is not None for dimension in space.dimensions) else iter(())
