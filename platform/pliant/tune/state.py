@@ -9,7 +9,7 @@ reported a value, as many as ``sweep.trials``; and those whose common error stop
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
@@ -77,9 +77,14 @@ class State:
         return MappingProxyType(self._trials)
 
     @property
+    def milestones(self) -> Sequence[int]:
+        """Samples at which every trial reports, ascending."""
+        return self._scheduler.milestones
+
+    @property
     def length(self) -> int:
         """Samples of a trial that is trained to its end."""
-        return self._scheduler.milestones[-1]
+        return self.milestones[-1]
 
     def status(self, trial: Trial) -> Status:
         """How a trial stands."""

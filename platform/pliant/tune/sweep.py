@@ -144,15 +144,25 @@ class Sweep(State):
             self._exhausted = False
         self._settle()
 
-    def next_leg(self) -> Leg | Wait | Finished:
-        """What to begin in a free slot. To be asked only when there is one: suggestions depend on what was reported."""
+    def next_leg(self, free_workers: int | None = None) -> Leg | Wait | Finished:
+        """What to begin in a free slot. To be asked only when there is one: suggestions depend on what was reported.
+
+        Args:
+            free_workers: that fit now: a trial that had grown begins with no more; None: as many as it has.
+        """
         if self.halt is not None:
             text = self.halt.text
             return Wait(text) if self._legs else Finished("user" if self.halt.what == "failures" else "limit", text)
         if self.slots is not None and len(self._legs) >= self.slots:
             return Wait(f"all {self.slots} slots are taken")
+        if free_workers is not None and free_workers < self.workers.usual:
+            return Wait(f"a trial has {self.workers.usual} workers, and {free_workers} are free")
         if waiting := self._waiting():
-            return self._start(self._trials[waiting[0]])
+            trial = self._trials[waiting[0]]
+            if free_workers is not None and trial.workers > free_workers:
+                self._add(Resize(trial.id, self._size(free_workers), "no more workers are free"))
+                self._settle()
+            return self._start(trial)
         if (suggestion := self._suggest()) is not None:
             self._add(suggestion)
             self._settle()
@@ -161,7 +171,7 @@ class Sweep(State):
             return Wait("no trial can begin before others report")
         if paused := [trial for trial in self._trials.values() if trial.paused]:
             self._stuck(paused)
-            return self.next_leg()
+            return self.next_leg(free_workers)
         return Finished("done", f"all {len(self._trials)} trials have ended")
 
     def report(self, report: Report) -> Answer:
@@ -225,7 +235,7 @@ class Sweep(State):
         found = []
         for trial in sorted(running, key=lambda t: (loss_of(t.best.value if t.best else None, self.mode), t.number)):
             fitting = trial.workers + free_workers
-            size = best_size(self.workers.lanes, self.workers.usual, self.workers.most, fitting=fitting)
+            size = self._size(fitting)
             if size > trial.workers and trial.best is not None and self._next_milestone(trial) < self.length:
                 free_workers -= size - trial.workers
                 found.append(Resize(trial.id, size, f"it leads, and {fitting - trial.workers} workers are free"))
@@ -313,5 +323,9 @@ class Sweep(State):
                 self._add(End(trial.id, "stopped", trial.samples, "nothing is left that it could be compared with"))
         self._settle()
 
+    def _size(self, fitting: int) -> int:
+        """The most workers of use to a trial, of those that fit."""
+        return best_size(self.workers.lanes, self.workers.usual, self.workers.most, fitting=fitting)
+
     def _next_milestone(self, trial: Trial) -> int:
-        return next((m for m in self._scheduler.milestones if m > trial.seen), self.length)
+        return next((m for m in self.milestones if m > trial.seen), self.length)
