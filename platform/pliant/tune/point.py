@@ -18,6 +18,9 @@ Coupling = Literal["none", "linear", "sqrt"]
 square root (Adam and its kin: Malladi et al. 2022)."""
 PEAK, WARMUP_RATIO = "schedule.peak", "schedule.warmup_ratio"
 BATCH, MICRO_BATCH, LR = "train.global_batch", "train.micro_batch", "optim.lr"
+NO_WARMUP = 1
+"""Samples or tokens of a warm-up that is none, as every step is at least as long. With it the unit of a constant
+schedule has an effect, so that it can stay what it is when a run goes on with another shape."""
 _POWERS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}
 
 
@@ -49,7 +52,7 @@ def settings_of(params: Params, *, samples: int, base: RunConfig, coupling: Coup
     if WARMUP_RATIO in params:
         settings["schedule.warmup"] = round(float(params[WARMUP_RATIO]) * total)
     if kind == "constant" and unit != "steps" and not settings.get("schedule.warmup", base.schedule.warmup):
-        settings["schedule.warmup"] = 1  # is none, as a step is longer, but the unit has an effect: it never changes
+        settings["schedule.warmup"] = NO_WARMUP
     return settings | _without_effect(settings, base)
 
 

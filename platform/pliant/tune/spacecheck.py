@@ -24,7 +24,7 @@ from pliant.settings import RunConfig
 from pliant.tune.constraints import Constraint
 from pliant.tune.domainfile import Problems
 from pliant.tune.domains import Dimension
-from pliant.tune.point import BATCH, WARMUP_RATIO
+from pliant.tune.point import BATCH, LR, NO_WARMUP, PEAK, WARMUP_RATIO
 from pliant.tune.settings import POPULATION_BASED, SweepSettings
 from pliant.tune.space import Space
 from pliant.tune.types import Params
@@ -42,18 +42,22 @@ SAMPLES = 1_000_000
 
 
 def settle_batches(
-    config: RunConfig, origins: Mapping[str, str], space: Space, problems: Problems
+    config: RunConfig, origins: Mapping[str, str], space: Space, problems: Problems, *, lanes_open: bool
 ) -> tuple[RunConfig, dict[str, str], Space]:
     """One number of lanes for all batches of the space, and a schedule that does not depend on the batch.
+
+    Args:
+        lanes_open: whether the lanes may be chosen, where the configuration's were derived.
 
     Returns:
         The configuration, its origins, and the space, whose range of batches goes in multiples of the lanes.
     """
     settled = dict(origins)
+    config = _in_samples(config, settled)
     dimension = space.by_name.get(BATCH)
     if dimension is None:
         return config, settled, space
-    if origins["data.lanes"].startswith("derived") and config.data.lanes is not None:
+    if lanes_open and origins["data.lanes"].startswith("derived"):
         config = _common_lanes(config, settled, dimension, problems)
     lanes = config.data.lanes or 1
     for path, batch in _batches(dimension, problems):
@@ -75,7 +79,7 @@ def settle_batches(
             problems.add(
                 "config.global-batch", ("space", BATCH), f"{BATCH} takes steps that are no multiples of {step}", hint
             )
-    return _in_samples(config, settled, space), settled, space
+    return config, settled, space
 
 
 def _common_lanes(config: RunConfig, origins: dict[str, str], dimension: Dimension, problems: Problems) -> RunConfig:
@@ -113,20 +117,19 @@ def _batches(dimension: Dimension, problems: Problems) -> Iterator[tuple[Path, i
         yield (short if short in problems.places else (*path, "choice", index)), int(value)
 
 
-def _in_samples(config: RunConfig, origins: dict[str, str], space: Space) -> RunConfig:
-    """The schedule counted in samples: so it is the same at every batch, also where that changes in mid-run."""
+def _in_samples(config: RunConfig, origins: dict[str, str]) -> RunConfig:
+    """The schedule counted in samples: it then means the same at every batch, also where that changes in mid-run."""
     schedule, batch = config.schedule, config.train.global_batch
-    still = schedule.kind == "constant" and not schedule.warmup and "schedule.kind" not in space.by_name
-    if schedule.unit != "steps" or (still and WARMUP_RATIO not in space.by_name):
+    if schedule.unit != "steps":
         return config
-    total = None if schedule.total is None else schedule.total * batch
-    changed = {"unit": "samples", "warmup": schedule.warmup * batch, "total": total}
+    changed: dict[str, object] = {"unit": "samples"}
+    if schedule.warmup or schedule.kind == "constant":
+        changed["warmup"] = schedule.warmup * batch or NO_WARMUP
+    if schedule.total is not None:
+        changed["total"] = schedule.total * batch
     for name in changed:
-        key = f"schedule.{name}"
-        if name == "unit" or getattr(schedule, name):
-            origins[key] = (
-                f"derived: in samples, as {BATCH} is searched; was {show(getattr(schedule, name))} at {batch}"
-            )
+        was = show(getattr(schedule, name))
+        origins[f"schedule.{name}"] = f"derived: trials count samples, whatever their batch; was {was} at {batch}"
     return config.model_copy(update={"schedule": schedule.model_copy(update=changed)})
 
 
@@ -227,6 +230,19 @@ def _what_is(constraint: Constraint) -> str:
     """The settings in a constraint that are fixed."""
     shown = ", ".join(f"{name} is {show(value)}" for name, value in constraint.fixed.items())
     return f", where {shown}" if shown else ""
+
+
+def check_overridden(space: Space, origins: Mapping[str, str], problems: Problems) -> None:
+    """Settings that somebody gave for this sweep, and that the space searches."""
+    settings = {PEAK: LR, WARMUP_RATIO: "schedule.warmup"}
+    for dimension in space.dimensions:
+        key = settings.get(dimension.name, dimension.name)
+        given = origins[key].startswith(("override ", f"{problems.source}:"))
+        if given and not dimension.when and key != BATCH:  # a batch is what the coupling refers to
+            message = f"{key} has no effect: the space searches {dimension.name}"
+            problems.found.append(
+                ConfigError("config.no-effect", message, hint="leave one of them out", location=origins[key])
+            )
 
 
 def check_points(space: Space, base: RunConfig, problems: Problems) -> None:

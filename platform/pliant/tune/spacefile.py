@@ -28,7 +28,7 @@ from pliant.settings import RunConfig, run_config_for
 from pliant.tune.domainfile import Problems
 from pliant.tune.settings import SweepSettings
 from pliant.tune.space import Space
-from pliant.tune.spacecheck import check_points, derive, settle_batches
+from pliant.tune.spacecheck import check_overridden, check_points, derive, settle_batches
 from pliant.tune.spaceread import read_space
 from pliant.tune.types import Mode
 
@@ -62,6 +62,7 @@ class LoadedSweep:
         origins: where each of its settings came from.
         space: what is searched.
         metric, mode: what is made better, and what better means.
+        content: of the space file without its section ``sweep``, for the sweep's record.
         source: what the space file is called.
     """
 
@@ -73,6 +74,7 @@ class LoadedSweep:
     space: Space
     metric: str
     mode: Mode
+    content: Mapping[str, Any]
     source: str
 
 
@@ -108,7 +110,7 @@ def load_sweep_text(
         UserCodeError: the pipeline cannot be imported.
     """
     schema = run_config_for(ref.model_settings())
-    own, others = _split(overrides)
+    own, others = split_overrides(overrides)
     broken: list[ConfigError] = []
     document = parse_yaml(text, source, problems=broken)
     file = _caught(lambda: load_settings(SpaceFile, text=document, source=source, overrides=own), broken)
@@ -124,23 +126,19 @@ def load_sweep_text(
     if file is None or base is None or space is None or broken:
         raise_all(sorted(broken, key=lambda problem: _place_in(source, problem)))
         raise ConfigError("config.invalid", "the sweep is not valid", location=source)
-    return _settled(ref, file, base, space, Problems(source, document.places))
-
-
-def _settled(
-    ref: PipelineRef, file: Loaded[SpaceFile], base: LoadedConfig, space: Space, problems: Problems
-) -> LoadedSweep:
-    """What can be asked only of a sweep whose parts are valid."""
-    config, origins, space = settle_batches(base.config, base.origins, space, problems)
+    content = {key: part for key, part in value.items() if key != "sweep"}
+    problems = Problems(source, document.places)
+    config, origins, space = settle_batches(base.config, base.origins, space, problems, lanes_open=recorded is None)
     settings, sweep_origins = derive(file.settings.sweep, file.origins, space, problems)
     metric, mode = _metric(ref.load(), settings.metric, file.origins["sweep.metric"], problems)
+    check_overridden(space, base.origins, problems)
     if not problems.found:
         check_points(space, config, problems)
-    raise_all(problems.found)
-    return LoadedSweep(ref, settings, sweep_origins, config, origins, space, metric, mode, problems.source)
+    raise_all(sorted(problems.found, key=lambda problem: _place_in(source, problem)))
+    return LoadedSweep(ref, settings, sweep_origins, config, origins, space, metric, mode, content, source)
 
 
-def _split(overrides: Overrides) -> tuple[Overrides, Overrides]:
+def split_overrides(overrides: Overrides) -> tuple[Overrides, Overrides]:
     """Overrides of the sweep, and those of its trials."""
 
     def is_sweeps(text: str) -> bool:
