@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pliant.errors import PliantError
     from pliant.registry import find_pipeline
     from pliant.settings import RunConfig
+    from pliant.sweeps import Sweep, sweeps_in
     from pliant.train.protocols import Loss, Pipeline, Split
     from pliant.train.settings import ModelGuards
 
@@ -22,6 +23,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "Run": "pliant.api",
     "runs_in": "pliant.api",
+    "Sweep": "pliant.sweeps",
+    "sweeps_in": "pliant.sweeps",
     "load_config": "pliant.configure",
     "PliantError": "pliant.errors",
     "find_pipeline": "pliant.registry",
@@ -40,9 +43,11 @@ __all__ = [
     "Run",
     "RunConfig",
     "Split",
+    "Sweep",
     "find_pipeline",
     "load_config",
     "runs_in",
+    "sweeps_in",
 ]
 
 

@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pliant.checkpoint.verify import best_checkpoint
-from pliant.errors import UsageError
+from pliant.errors import DamageError, UsageError
 from pliant.observe.output import output_log
-from pliant.storage.attempts import ended_state
-from pliant.storage.layout import RUN
 from pliant.storage.logs import last_entry, read_log
-from pliant.storage.owner import Owner
 from pliant.storage.record import RunRecord
 from pliant.storage.settings import StorageSettings
+from pliant.storage.standing import standing
 from pliant.storage.store import Store
 from pliant.track.status import groups_of, waiting_for_machines
 
@@ -66,9 +64,11 @@ class Run:
 
     @classmethod
     def open(cls, uri: str, settings: StorageSettings | None = None) -> Run:
-        """A recorded run by its path or URI. Raises UsageError when there is none."""
+        """A recorded run by its path or URI. Raises UsageError when there is none, or a sweep."""
         store = Store(uri, settings or StorageSettings())
-        RunRecord.open(store)
+        if is_sweep(RunRecord.open(store)):
+            hint = f"pliant.Sweep.open reads it; each of its trials is a run: {store.uri}/trials/t0000"
+            raise UsageError("run.is-sweep", "this is a sweep, not a run", hint=hint, location=store.uri)
         return cls(store)
 
     @property
@@ -175,22 +175,14 @@ class Run:
     def state(self) -> str:
         """How it stands: ``running``, ``done``, ``failed (…)``, ``stopped (REASON)``, ``died, resumable``, ``unknown``
         or ``not started``."""
-        record = self.record
-        owner = record.owner()
-        drivers = [a.number for a in record.attempts() if a.claim.kind == "driver"] if owner is None else []
-        return _state(record, owner, record.stop_of(drivers[-1]) if drivers else None)
+        return standing(self.record).state
 
     def status(self) -> dict[str, Any]:
         """How the run stands, from its record alone."""
         record = self.record
-        view, attempts, owner = record.view(), record.attempts(), record.owner()
-        drivers = [a.number for a in attempts if a.claim.kind == "driver"]
+        view, stand = record.view(), standing(record)
         last, evaluation = (last_entry(self.store, view, name) or {} for name in ("metrics", "evaluations"))
-        stop = record.stop_of(drivers[-1]) if drivers and owner is None else None
-        state, detail = (
-            _state(record, owner, stop),
-            stop["detail"].splitlines()[0] if stop and stop.get("detail") else None,
-        )
+        state, detail = stand.state, stand.detail
         if state == "running" and (reason := waiting_for_machines(record, view)) is not None:
             state, detail = "waiting for machines", reason
         usable = view.checkpoints()
@@ -200,14 +192,14 @@ class Run:
             "state": state,
             "step": last.get("step", 0),
             "loss": last.get("loss"),
-            "evaluation": {k: v for k, v in evaluation.items() if k not in ("time", "seconds", "attempt")},
+            "evaluation": {k: v for k, v in evaluation.items() if k not in ("samples", "time", "seconds", "attempt")},
             "checkpoint": usable[0].step if usable else None,
             "best": {"step": best.step, **best.metrics} if best else None,
             "checkpoints": [ref.name for ref in usable],
             "workers": last.get("world_size"),
-            "attempts": len(drivers),
-            "owner": owner.describe() if owner else None,
-            "last_sign_s": round(owner.age, 1) if owner else None,
+            "attempts": stand.starts,
+            "owner": stand.owner.describe() if stand.owner else None,
+            "last_sign_s": round(stand.owner.age, 1) if stand.owner else None,
             "detail": detail,
             "pipeline": record.identity["pipeline"],
             "uri": self.store.uri,
@@ -226,19 +218,28 @@ class Run:
         return spent(read_accounts(self.record))
 
 
-def _state(record: RunRecord, owner: Owner | None, stop: Mapping[str, Any] | None) -> str:
-    if owner is not None:
-        liveness = owner.liveness(record.store.settings.heartbeat_fresh)
-        return {"alive": "running", "dead": "died, resumable", "unknown": "unknown"}[liveness]
-    if stop is None:
-        return "not started"
-    return ended_state(str(stop["reason"]))
+def is_sweep(record: RunRecord) -> bool:
+    """Whether a record is that of a sweep."""
+    return record.identity.get("kind") == "sweep"
 
 
 def runs_in(storage: str, settings: StorageSettings | None = None) -> list[Run]:
-    """The runs under a storage path or URI, by name."""
+    """The runs under a storage path or URI, by name. Those of which nothing can be read are among them."""
+    return [Run(store) for store, sweep in records_in(storage, settings) if not sweep]
+
+
+def records_in(storage: str, settings: StorageSettings | None = None) -> list[tuple[Store, bool]]:
+    """The stores of the runs and sweeps under a storage path or URI, by name, each with whether it is a sweep's."""
     root = Store(storage if "://" in storage else str(Path(storage).absolute()), settings or StorageSettings())
-    names = root.folders()
+
+    def look(name: str) -> tuple[Store, bool] | None:
+        store = root.child(name)
+        try:
+            return store, is_sweep(RunRecord.open(store))
+        except UsageError as error:
+            return None if error.code == "record.unknown" else (store, False)
+        except DamageError:
+            return store, False
+
     with ThreadPoolExecutor(8) as pool:  # on object storage it is waiting, not work
-        there = list(pool.map(lambda name: root.head(f"{name}/{RUN}") is not None, names))
-    return [Run(root.child(name)) for name, is_run in zip(names, there, strict=True) if is_run]
+        return [found for found in pool.map(look, root.folders()) if found is not None]

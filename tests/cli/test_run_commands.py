@@ -84,8 +84,9 @@ def test_ls_shows_pipelines_spaces_and_runs(tmp_path: Path, run: Run) -> None:
     assert lines[0] == "pipelines:"
     assert lines[1].split()[0] == "digits"
     assert "search spaces:" in lines
-    assert lines[lines.index("search spaces:") + 1].split() == ["wide", "search_spaces/wide.yaml"]
-    rows = [line.split() for line in lines[lines.index("runs in runs:") + 1 :]]
+    assert ["wide", "search_spaces/wide.yaml"] in [line.split() for line in lines]
+    assert lines[-2:] == ["", "sweeps in runs: none"]
+    rows = [line.split() for line in lines[lines.index("runs in runs:") + 1 : -2]]
     assert [row[0] for row in rows if row[1] == "damaged"] == ["c-third"]
     assert [row[:3] for row in rows if row[1] != "damaged"] == [
         ["b-first", "done", "lm"],
@@ -113,7 +114,8 @@ def test_gc_says_what_it_would_remove_and_why_the_rest_is_kept(tmp_path: Path, r
 def test_ls_of_nothing_says_so(tmp_path: Path, run: Run) -> None:
     shown = run("ls", f"run.storage={tmp_path / 'none'}", cwd=tmp_path)
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert shown.stdout.endswith(f"search spaces: none in search_spaces/\n\nruns in {tmp_path / 'none'}: none\n")
+    place = tmp_path / "none"
+    assert shown.stdout.endswith(f"\n\nruns in {place}: none\n\nsweeps in {place}: none\n")
 
 
 def test_logs_of_one_rank_and_of_all(tmp_path: Path, run: Run) -> None:

@@ -15,7 +15,7 @@ from tests.observe.test_console import Clock
 
 ROWS = [
     TrialRow("t0000", "stopped", "1/3", 480, 0.91, 0.91, 0, "rung 1 of 3: 5th of 6, 2 go on"),
-    TrialRow("t0001", "done", "3/3", 12_960, 0.9678, 0.9688, 0, "trained to its full length"),
+    TrialRow("t0001", "completed", "3/3", 12_960, 0.9678, 0.9688, 0, "trained to its full length"),
     TrialRow("t0002", "diverged", "1/3", 480, None, None, 0, "the loss is no number"),
     TrialRow("t0003", "running", "2/3", 1440, 0.94, 0.94, 2, "rung 1 of 3: 1st of 6, 2 go on"),
     TrialRow("t0004", "paused", "1/3", 480, 0.93, 0.93, 0, "rung 1 of 3: waits for 2 others"),
@@ -26,7 +26,7 @@ SCREEN = SweepScreen("asha", "accuracy", "rung", ROWS, 27, ("t0001", 0.9688), 75
 
 def test_the_head_says_how_far_it_is() -> None:
     assert head_line(replace(SCREEN, elapsed_s=65.0)) == (
-        "asha  6 of 27 trials: 1 paused, 1 running, 1 waiting, 1 diverged, 1 done, 1 stopped"
+        "asha  6 of 27 trials: 1 paused, 1 running, 1 waiting, 1 completed, 1 diverged, 1 stopped"
         "  best accuracy 0.9688 (t0001)  0.21 worker-hours  1m05s"
     )
     empty = replace(SCREEN, rows=[], planned=None, best=None, worker_seconds=0.0)
@@ -35,14 +35,15 @@ def test_the_head_says_how_far_it_is() -> None:
 
 def test_the_table_is_in_columns_what_matters_most_first() -> None:
     assert table_lines(SCREEN) == [
-        "  trial  status    rung  samples  accuracy    best  workers  why",
-        "* t0001  done      3/3    12,960    0.9678  0.9688           trained to its full length",
-        "  t0003  running   2/3     1,440      0.94    0.94        2  rung 1 of 3: 1st of 6, 2 go on",
-        "  t0004  paused    1/3       480      0.93    0.93           rung 1 of 3: waits for 2 others",
+        "  trial  status     rung  samples  accuracy    best  workers  why",
+        "* t0001  completed  3/3    12,960    0.9678  0.9688           trained to its full length",
+        "  t0003  running    2/3     1,440      0.94    0.94        2  rung 1 of 3: 1st of 6, 2 go on",
+        "  t0004  paused     1/3       480      0.93    0.93           rung 1 of 3: waits for 2 others",
         "  t0005  waiting",
-        "  t0002  diverged  1/3       480         –                   the loss is no number",
-        "  t0000  stopped   1/3       480      0.91    0.91           rung 1 of 3: 5th of 6, 2 go on",
+        "  t0002  diverged   1/3       480         –                   the loss is no number",
+        "  t0000  stopped    1/3       480      0.91    0.91           rung 1 of 3: 5th of 6, 2 go on",
     ]
+    assert [line.split()[0] for line in table_lines(SCREEN, in_order=True)[1:4]] == ["t0000", "*", "t0002"]
 
 
 def test_it_fits_the_terminal() -> None:
@@ -52,9 +53,9 @@ def test_it_fits_the_terminal() -> None:
             assert len(lines) <= rows
             assert max(map(len, lines)) <= columns
     assert table_lines(SCREEN, columns=60, rows=4) == [
-        "  trial  status   rung  accuracy    best  why",
-        "* t0001  done     3/3     0.9678  0.9688  trained to its fu…",
-        "  t0003  running  2/3       0.94    0.94  rung 1 of 3: 1st …",
+        "  trial  status     rung  accuracy    best  why",
+        "* t0001  completed  3/3     0.9678  0.9688  trained to its …",
+        "  t0003  running    2/3       0.94    0.94  rung 1 of 3: 1s…",
         "  … 4 more: 1 paused, 1 waiting, 1 diverged, 1 stopped",
     ]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit_lines, open_run, say, write_result
+from pliant.cli.common import JsonOption, OverridesArgument, RunOrSweepArgument, emit_lines, open_any, say, write_result
 from pliant.errors import PliantError, StorageError, UsageError
 from pliant.units import format_bytes, format_seconds, parse_bytes, parse_seconds
 
@@ -27,7 +27,7 @@ _LISTED = 20  # of an endless trace, by a dry run
 
 
 def chaos(
-    run: RunArgument,
+    run: RunOrSweepArgument,
     overrides: OverridesArgument = None,
     every: Annotated[
         str | None, typer.Option(help="Mean time between two faults; the gaps are random. Default: 60s.")
@@ -69,7 +69,7 @@ def chaos(
     until = math.inf if duration is None else _parsed("--duration", parse_seconds, duration)
     events = takewhile(lambda event: event.at_s <= until, trace)
     player = _Player(
-        open_run(run, overrides).record,
+        open_any(run, overrides).record,
         deadline_s=_parsed("--deadline", parse_seconds, deadline),
         for_s=_parsed("--for", parse_seconds, lasts),
         size=_parsed("--size", parse_bytes, size),

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stdout
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TextIO
 
 import typer
@@ -20,6 +21,7 @@ from pliant.errors import PliantError, UsageError, UserCodeError
 if TYPE_CHECKING:
     from pliant.api import Run
     from pliant.storage.settings import RunSettings
+    from pliant.sweeps import Sweep
 
 PipelineArgument = Annotated[
     str,
@@ -35,6 +37,14 @@ RunArgument = Annotated[
         metavar="RUN", help="A run's name under run.storage, or its full path or URI.", autocompletion=complete_run
     ),
 ]
+RunOrSweepArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN_OR_SWEEP",
+        help="The name of a run or sweep under run.storage, SWEEP/trials/TRIAL, or a full path or URI.",
+        autocompletion=complete_run,
+    ),
+]
 OverridesArgument = Annotated[
     list[str] | None,
     typer.Argument(
@@ -47,6 +57,7 @@ OverridesArgument = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Write the result as JSON.")]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_TRIAL = re.compile(rf"{_NAME.pattern}/trials/{_NAME.pattern}")
 
 
 class RunTarget(NamedTuple):
@@ -185,7 +196,7 @@ def check_run_name(name: str) -> str:
 
 
 def resolve_run(reference: str, overrides: Sequence[str] | None = ()) -> RunTarget:
-    """Where a run is: a full path or URI as it stands, a name under ``run.storage``.
+    """Where a run or sweep is: a full path or URI as it stands, a name under ``run.storage``, or a trial of one there.
 
     Args:
         reference: what the user wrote.
@@ -203,6 +214,8 @@ def resolve_run(reference: str, overrides: Sequence[str] | None = ()) -> RunTarg
         run: RunSettings = setting(RunSettings(), on_resume="free")
 
     run = load_settings(OnlyRun, text="", source="command line", overrides=list(overrides or ())).settings.run
+    if _TRIAL.fullmatch(reference) and not Path(reference).exists():
+        return RunTarget(f"{run.storage.rstrip('/')}/{reference}", run)
     if "/" in reference or reference.startswith(("~", ".")):
         return RunTarget(reference.rstrip("/"), run)
     return RunTarget(f"{run.storage.rstrip('/')}/{check_run_name(reference)}", run)
@@ -212,22 +225,37 @@ def open_run(reference: str, overrides: Sequence[str] | None = ()) -> Run:
     """The run that is meant.
 
     Raises:
+        ConfigError, UsageError: as ``open_any``, or it is a sweep.
+    """
+    from pliant.api import Run
+
+    found = open_any(reference, overrides)
+    if not isinstance(found, Run):
+        hint = f"its trials are runs: {reference}/trials/t0000"
+        raise UsageError("run.is-sweep", f"{reference} is a sweep, not a run", hint=hint, location=found.store.uri)
+    return found
+
+
+def open_any(reference: str, overrides: Sequence[str] | None = ()) -> Run | Sweep:
+    """The run or sweep that is meant.
+
+    Raises:
         ConfigError, UsageError: as ``resolve_run``, or there is none; the closest of those that are there is named.
     """
-    from pliant.api import Run, runs_in
+    from pliant.sweeps import all_in, open_uri
 
     target = resolve_run(reference, overrides)
     try:
-        return Run.open(target.uri, target.settings.store)
+        return open_uri(target.uri, target.settings.store)
     except UsageError as error:
         if error.code != "record.unknown" or "/" in reference:
             raise
-        known = [run.store.uri.rpartition("/")[2] for run in runs_in(target.settings.storage, target.settings.store)]
+        known = [one.store.uri.rpartition("/")[2] for one in all_in(target.settings.storage, target.settings.store)]
         raise unknown_run(reference, error.location, known) from None
 
 
 def unknown_run(reference: str, uri: str, known: Sequence[str]) -> UsageError:
-    """The error for a run that is not there, with the closest of those that are."""
+    """The error for a run or sweep that is not there, with the closest of those that are."""
     from pliant.config.suggest import closest
 
     near = closest(reference, known)

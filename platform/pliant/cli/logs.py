@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit_lines, open_run, say, write_result
+from pliant.cli.common import JsonOption, OverridesArgument, RunOrSweepArgument, emit_lines, open_any, say, write_result
 from pliant.errors import UsageError
 
 if TYPE_CHECKING:
     from pliant.api import Run
+    from pliant.sweeps import Sweep
 
 _LOOK_EVERY_S = 1.0
 
 
 def logs(
-    run: RunArgument,
+    run: RunOrSweepArgument,
     overrides: OverridesArgument = None,
     rank: Annotated[
         str, typer.Option("--rank", metavar="N|all|driver", help="Whose lines; the driver's are Ray's own.")
@@ -27,12 +28,19 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what a run's workers printed, and the traceback of what ended one."""
+    """Print what a run's workers printed, and the traceback of what ended one. Of a sweep: what its driver printed; its
+    trials are runs, as SWEEP/trials/t0000."""
     from pliant.observe.output import DRIVER_LOG, output_log
+    from pliant.sweeps import Sweep
 
     if rank not in ("all", "driver") and not rank.isdecimal():
         raise UsageError("logs.rank", f"--rank is {rank!r}; allowed: a number from 0, all, or driver")
-    found = open_run(run, overrides)
+    found = open_any(run, overrides)
+    if isinstance(found, Sweep):
+        if rank.isdecimal() and rank != "0":
+            hint = f"its trials have them: pliant logs {run}/trials/t0000 --rank {rank}"
+            raise UsageError("logs.rank", "a sweep has no ranks of its own", hint=hint)
+        rank = "driver"
     wanted = {"all": None, "driver": DRIVER_LOG}.get(rank) if not rank.isdecimal() else output_log(int(rank))
     lines = _followed(found, wanted) if follow else _recorded(found, wanted)
     if as_json:
@@ -51,7 +59,7 @@ def logs(
         say(f"{who} yet{others}")
 
 
-def _ranks(run: Run) -> list[int]:
+def _ranks(run: Run | Sweep) -> list[int]:
     """Ranks that have printed something in any attempt."""
     from pliant.observe.output import rank_of
     from pliant.storage.layout import LOGS, parse_segment
@@ -60,27 +68,27 @@ def _ranks(run: Run) -> list[int]:
     return sorted(rank for name in names if (rank := rank_of(name)) is not None)
 
 
-def _logs(run: Run, wanted: str | None) -> list[str]:
+def _logs(run: Run | Sweep, wanted: str | None) -> list[str]:
     """Names of the logs that are wanted; None for those of all ranks."""
     from pliant.observe.output import output_log
 
     return [wanted] if wanted is not None else [output_log(rank) for rank in _ranks(run)]
 
 
-def _recorded(run: Run, wanted: str | None) -> Iterator[dict[str, Any]]:
+def _recorded(run: Run | Sweep, wanted: str | None) -> Iterator[dict[str, Any]]:
     """The lines so far; of several ranks by attempt and time."""
     logs = [_lines_of(run, log) for log in _logs(run, wanted)]
     return heapq.merge(*logs, key=lambda line: (line["attempt"], line["time"]))
 
 
-def _lines_of(run: Run, log: str) -> Iterator[dict[str, Any]]:
+def _lines_of(run: Run | Sweep, log: str) -> Iterator[dict[str, Any]]:
     from pliant.observe.output import rank_of
 
     for line in run.log(log):
         yield {"rank": rank_of(log), **line}
 
 
-def _followed(run: Run, wanted: str | None) -> Iterator[dict[str, Any]]:
+def _followed(run: Run | Sweep, wanted: str | None) -> Iterator[dict[str, Any]]:
     """The lines so far and those that come, until nobody drives the run any more."""
     from pliant.observe.output import rank_of
     from pliant.storage.logs import read_log_after

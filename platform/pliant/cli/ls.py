@@ -1,4 +1,4 @@
-"""``pliant ls``: the pipelines, search spaces and runs there are."""
+"""``pliant ls``: the pipelines, search spaces, runs and sweeps there are."""
 
 from __future__ import annotations
 
@@ -11,44 +11,49 @@ from pliant.cli.common import JsonOption, OverridesArgument, emit, resolve_run, 
 
 if TYPE_CHECKING:
     from pliant.api import Run
+    from pliant.sweeps import Sweep
 
 
 def ls(overrides: OverridesArgument = None, as_json: JsonOption = False) -> None:
-    """List pipelines, search spaces, and the runs under run.storage, newest last."""
-    from pliant.api import runs_in
+    """List pipelines, search spaces, and the runs and sweeps under run.storage, newest last."""
     from pliant.configure import short_path
     from pliant.registry import find_pipeline, known_pipelines, known_spaces
+    from pliant.sweeps import Sweep, all_in
 
     target = resolve_run("all", overrides)
     pipelines = [{"name": name, "file": short_path(find_pipeline(name).file)} for name in known_pipelines()]
     spaces = [{"name": file.stem, "file": short_path(file)} for file in known_spaces()]
     with ThreadPoolExecutor(8) as pool:  # on object storage it is waiting, not work
-        runs = sorted(pool.map(_run, runs_in(target.settings.storage, target.settings.store)), key=_age)
+        found = all_in(target.settings.storage, target.settings.store)
+        every = sorted(pool.map(lambda one: _brief(one, "sweep" if isinstance(one, Sweep) else "run"), found), key=_age)
+    runs, sweeps = ([one for one in every if kind in one] for kind in ("run", "sweep"))
     storage = target.settings.storage
-    result = {"pipelines": pipelines, "spaces": spaces, "storage": storage, "runs": runs}
+    result = {"pipelines": pipelines, "spaces": spaces, "storage": storage, "runs": runs, "sweeps": sweeps}
     parts = [
         _part("pipelines", "name file", pipelines, "none: pliant init DIR copies one that runs"),
         _part("search spaces", "name file", spaces, "none in search_spaces/"),
         _part(f"runs in {storage}", "run state pipeline started", [_shown(run) for run in runs], "none"),
+        _part(f"sweeps in {storage}", "sweep state pipeline started", [_shown(one) for one in sweeps], "none"),
     ]
     emit(result, as_json=as_json, text="\n\n".join(parts))
 
 
-def _run(run: Run) -> dict[str, Any]:
-    """A run in brief; of one whose record cannot be read, that."""
+def _brief(one: Run | Sweep, kind: str) -> dict[str, Any]:
+    """A run or sweep in brief, its name under its kind; of one whose record cannot be read, that."""
     from pliant.errors import DamageError
 
-    name = run.store.uri.rpartition("/")[2]
+    uri = one.store.uri
+    name = uri.rpartition("/")[2]
     try:
-        identity, state = run.record.identity, run.state()
+        identity, state = one.record.identity, one.state()
     except DamageError:
-        return {"run": name, "state": "damaged", "pipeline": None, "created": None, "uri": run.store.uri}
+        return {kind: name, "state": "damaged", "pipeline": None, "created": None, "uri": uri}
     pipeline = Path(str(identity["pipeline"])).stem
-    return {"run": name, "state": state, "pipeline": pipeline, "created": identity["created"], "uri": run.store.uri}
+    return {kind: name, "state": state, "pipeline": pipeline, "created": identity["created"], "uri": uri}
 
 
-def _age(run: dict[str, Any]) -> tuple[float, str]:
-    return (run["created"] or 0.0, run["run"])
+def _age(one: dict[str, Any]) -> tuple[float, str]:
+    return (one["created"] or 0.0, one["uri"])
 
 
 def _shown(run: dict[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from pliant.cli import (
     report,
     status,
     stop,
+    sweep,
     sync,
     train,
     verify,
@@ -57,6 +58,7 @@ app.command("plan")(plan.plan)
 app.command("preflight")(preflight.preflight)
 app.command("train")(train.train)
 app.command("resume")(train.resume)
+app.command("sweep")(sweep.sweep)
 app.command("status")(status.status)
 app.command("logs")(logs.logs)
 app.command("stop")(stop.stop)

@@ -1,4 +1,4 @@
-"""``pliant metrics``: what a run measured, each step once, whatever interrupted it."""
+"""``pliant metrics``: what a run measured, each step once, whatever interrupted it; of a sweep its decision log."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import typer
 from pliant.cli.common import (
     JsonOption,
     OverridesArgument,
-    RunArgument,
+    RunOrSweepArgument,
     emit,
     emit_lines,
+    open_any,
     open_run,
     say,
     table,
@@ -23,12 +24,13 @@ from pliant.errors import EXIT_USER
 
 if TYPE_CHECKING:
     from pliant.api import Run
+    from pliant.sweeps import Sweep
 
 _COLUMNS = ("step", "epoch", "position", "loss", "lr", "grad_norm", "world_size", "attempt")
 
 
 def metrics(
-    run: RunArgument,
+    run: RunOrSweepArgument,
     overrides: OverridesArgument = None,
     audit: Annotated[bool, typer.Option("--audit", help="File and row of every sample of every step.")] = False,
     against: Annotated[
@@ -38,12 +40,19 @@ def metrics(
     evaluations: Annotated[bool, typer.Option("--eval", help="Evaluations instead of steps.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a run's metrics, a line per step. Works without Ray, while it runs and when it is over."""
+    """Print a run's metrics, a line per step, or a sweep's decision log. Works without Ray, while it runs and after."""
     from pliant.errors import UsageError
+    from pliant.sweeps import Sweep
 
     if sum((audit, evaluations, against is not None)) > 1:
         raise UsageError("metrics.one", "--audit, --eval and --against exclude each other")
-    found = open_run(run, overrides)
+    found = open_any(run, overrides)
+    if isinstance(found, Sweep):
+        if audit or evaluations or against is not None:
+            hint = f"its trials are runs: {run}/trials/t0000"
+            raise UsageError("metrics.sweep", "--audit, --eval and --against are of runs, not of sweeps", hint=hint)
+        _decisions(found, as_json=as_json)
+        return
     if against is not None:
         _compare(found, open_run(against, overrides), as_json=as_json)
         return
@@ -58,6 +67,21 @@ def metrics(
     columns = tuple(k for k in first if k not in ("time", "seconds")) if audit or evaluations else _COLUMNS
     rows = [[_cell(entry.get(c)) for c in columns] for entry in itertools.chain([first], entries)]
     write_result(table(columns, rows))
+
+
+def _decisions(sweep: Sweep, *, as_json: bool) -> None:
+    """A sweep's decision log, an entry a line."""
+    from pliant.tune.words import entry_line
+
+    entries = sweep.decisions()
+    if as_json:
+        emit_lines(entries)
+        return
+    number = 0
+    for number, entry in enumerate(entries, 1):
+        write_result(f"{number:>6}  {entry_line(entry)}")
+    if not number:
+        say("nothing yet")
 
 
 def _compare(one: Run, other: Run, *, as_json: bool) -> None:

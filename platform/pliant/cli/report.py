@@ -1,4 +1,4 @@
-"""``pliant report``: one offline HTML file that shows a run, from its record alone."""
+"""``pliant report``: one offline HTML file that shows a run or a sweep, from its record alone."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit, open_run, say
+from pliant.cli.common import JsonOption, OverridesArgument, RunOrSweepArgument, emit, open_any, say
 
 
 def report(
-    run: RunArgument,
+    run: RunOrSweepArgument,
     overrides: OverridesArgument = None,
     out: Annotated[
         Path | None,
@@ -19,10 +19,12 @@ def report(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a run's report: curves, time, events, settings, provenance. Works while it runs and when it is over."""
+    """Write the report of a run (curves, time, events, settings, provenance) or of a sweep. Works while it runs too."""
     from pliant.units import format_bytes
 
-    written = open_run(run, overrides).report(out)
+    written = open_any(run, overrides).report(out)
     if not as_json:
-        say(f"{written['run']}: {written['state']}, step {written['last_step']:,}, {format_bytes(written['bytes'])}")
+        done = f"step {written['last_step']:,}" if "run" in written else f"{written['trials']:,} trials"
+        name = written.get("run") or written["sweep"]
+        say(f"{name}: {written['state']}, {done}, {format_bytes(written['bytes'])}")
     emit(written, as_json=as_json, text=str(written["file"]))

@@ -1,4 +1,4 @@
-"""``pliant status``: how runs stand, from their records alone: no Ray, no process of a run is needed."""
+"""``pliant status``: how runs and sweeps stand, from their records alone: no Ray, no process of them is needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pliant.cli.common import (
     OverridesArgument,
     emit,
     emit_lines,
-    open_run,
+    open_any,
     resolve_run,
     results,
     say,
@@ -27,11 +27,12 @@ from pliant.errors import UsageError
 if TYPE_CHECKING:
     from pliant.api import Run
     from pliant.cli.common import RunTarget
+    from pliant.sweeps import Sweep
 
 _COLUMNS = ("run", "state", "step", "loss", "checkpoint", "attempts")
 _WORDS = {"loss": "train loss", "evaluation": "validation"}
 """Of figures that would be taken for each other: that of the last batch trained, and those of the last evaluation."""
-_CHANGES = ("state", "step", "checkpoint", "attempts")
+_CHANGES = ("state", "step", "checkpoint", "attempts", "decisions", "counts")
 _OPEN = ("running", "waiting for machines", "unknown")
 _MOST_LINES = 10
 """Starts of workers that are shown to people; the newest are."""
@@ -41,7 +42,11 @@ Facts = dict[str, Any]
 def status(
     run: Annotated[
         str | None,
-        typer.Argument(metavar="[RUN]", help="A run; default: all under run.storage.", autocompletion=complete_run),
+        typer.Argument(
+            metavar="[RUN_OR_SWEEP]",
+            help="A run, a sweep or a trial (SWEEP/trials/TRIAL); default: all under run.storage.",
+            autocompletion=complete_run,
+        ),
     ] = None,
     overrides: OverridesArgument = None,
     watch: Annotated[
@@ -54,7 +59,7 @@ def status(
     every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks of --watch.")] = 2.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how runs stand. With --watch and --json: a line for each look at which something has changed."""
+    """Show how runs and sweeps stand. With --watch and --json: a line for each look at which something has changed."""
     if run is not None and "=" in run:  # pliant status run.storage=…
         overrides = [run, *(overrides or [])]
         run = None
@@ -62,7 +67,11 @@ def status(
         raise UsageError("status.time", "--time is of one run, and not with --watch", hint="name a run: `pliant ls`")
     target = resolve_run(run or "all", overrides)
     if run is not None:
-        open_run(run, overrides)
+        from pliant.sweeps import Sweep
+
+        if isinstance(found := open_any(run, overrides), Sweep):
+            _sweep(found, run, watch=watch, time_spent=time_spent, every=every, as_json=as_json)
+            return
     if not watch:
         every_run = _settled(_runs(target, run))
         if run is not None:
@@ -70,7 +79,9 @@ def status(
             text = [_one(every_run[0]), *_lines(more.get("history", [])), *_ledger(more.get("time", {}))]
             emit({**every_run[0], **more}, as_json=as_json, text="\n".join(text))
         else:
-            emit({"runs": every_run}, as_json=as_json, text=_table(every_run, target))
+            runs = [facts for facts in every_run if "sweep" not in facts]
+            sweeps = [facts for facts in every_run if "sweep" in facts]
+            emit({"runs": runs, "sweeps": sweeps}, as_json=as_json, text=_table(every_run, target))
         return
     looks = _looks(target, run, every)
     if as_json:
@@ -83,15 +94,27 @@ def status(
                 write_result("  ".join(_line(facts)))
 
 
-def _runs(target: RunTarget, run: str | None) -> list[Run]:
-    from pliant.api import Run, runs_in
+def _sweep(found: Sweep, reference: str, *, watch: bool, time_spent: bool, every: float, as_json: bool) -> None:
+    from pliant.cli.sweep_status import show_sweep, watch_sweep
+
+    if time_spent:
+        hint = f"its trials are runs: pliant status {reference}/trials/t0000 --time"
+        raise UsageError("status.time", "--time is of one run, not of a sweep", hint=hint)
+    if watch:
+        watch_sweep(found, every, as_json=as_json)
+    else:
+        show_sweep(found, as_json=as_json)
+
+
+def _runs(target: RunTarget, run: str | None) -> list[Run | Sweep]:
+    from pliant.sweeps import all_in, open_uri
 
     if run is not None:
-        return [Run.open(target.uri, target.settings.store)]
-    return runs_in(target.settings.storage, target.settings.store)
+        return [open_uri(target.uri, target.settings.store)]
+    return all_in(target.settings.storage, target.settings.store)
 
 
-def _settled(runs: Sequence[Run]) -> list[Facts]:
+def _settled(runs: Sequence[Run | Sweep]) -> list[Facts]:
     """How each stands. Tells trackers of drivers that were killed before they could do so."""
     with ThreadPoolExecutor(8) as pool:  # on object storage it is waiting, not work
         every = list(pool.map(_facts, runs))
@@ -104,12 +127,12 @@ def _settled(runs: Sequence[Run]) -> list[Facts]:
     return every
 
 
-def _facts(run: Run) -> Facts:
-    """How it stands; of a run whose record cannot be read, what is wrong with it."""
+def _facts(run: Run | Sweep) -> Facts:
+    """How it stands, of a sweep without its trials; of one whose record cannot be read, what is wrong with it."""
     from pliant.errors import DamageError
 
     try:
-        return run.status()
+        return {key: value for key, value in run.status().items() if key != "trials"}
     except DamageError as error:
         return {"run": run.store.uri.rpartition("/")[2], "state": "damaged", "detail": str(error), "uri": run.store.uri}
 
@@ -207,12 +230,22 @@ def _ledger(spent: Facts) -> list[str]:
 
 
 def _table(every: Sequence[Facts], target: RunTarget) -> str:
-    rows = [[_show(facts.get(column)) for column in _COLUMNS] for facts in every]
+    from pliant.cli.sweep_status import brief_table
+
+    rows = [[_show(facts.get(column)) for column in _COLUMNS] for facts in every if "sweep" not in facts]
     header = [_WORDS.get(name, name) for name in _COLUMNS]
-    return table(header, rows) if rows else f"no runs in {target.settings.storage}"
+    parts = [table(header, rows)] if rows else []
+    if sweeps := [facts for facts in every if "sweep" in facts]:
+        parts.append(brief_table(sweeps))
+    return "\n\n".join(parts) or f"no runs in {target.settings.storage}"
 
 
 def _line(facts: Facts) -> Iterator[str]:
+    if "sweep" in facts:
+        from pliant.cli.sweep_status import brief_line
+
+        yield brief_line(facts)
+        return
     yield f"{facts['run']}  {facts['state']}"
     for key in ("step", "loss", "checkpoint", "workers"):
         if facts.get(key) is not None:

@@ -1,4 +1,4 @@
-"""``pliant stop``: asks a run to checkpoint and end, by a request in its storage, so that any host can."""
+"""``pliant stop``: asks a run or sweep to checkpoint and end, by a request in its storage, so that any host can."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pliant.cli.common import JsonOption, OverridesArgument, RunArgument, emit, open_run, say
+from pliant.cli.common import JsonOption, OverridesArgument, RunOrSweepArgument, emit, open_any, say
 
 if TYPE_CHECKING:
     from pliant.storage.owner import Owner
     from pliant.storage.record import RunRecord
 
 _LOOK_EVERY_S = 0.5
+_OF_A_RUN = ("run", "state", "step", "checkpoint", "uri")
 
 
 def stop(
-    run: RunArgument,
+    run: RunOrSweepArgument,
     overrides: OverridesArgument = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when it has stopped, or at once.")] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask a run to take a checkpoint and stop. It can be resumed from there. Exit 4 when it shows no sign of life."""
-    found = open_run(run, overrides)
+    """Ask a run, or a sweep's trials, to take a checkpoint and stop, to be resumed. Exit 4 without a sign of life."""
+    from pliant.sweeps import Sweep
+
+    found = open_any(run, overrides)
     record = found.record
     owner = record.owner()
     asked = owner is not None and owner.liveness(record.store.settings.heartbeat_fresh) != "dead"
@@ -33,7 +36,8 @@ def stop(
         if wait:
             _wait(record, owner)
     facts = found.status()
-    result = {key: facts[key] for key in ("run", "state", "step", "checkpoint", "uri")} | {"asked": asked}
+    kept = ("sweep", "state", "decisions", "uri") if isinstance(found, Sweep) else _OF_A_RUN
+    result = {key: facts[key] for key in kept} | {"asked": asked}
     emit(result, as_json=as_json, text=_text(facts, asked=asked, waited=wait))
     if facts["state"] not in ("done", "not started") and (wait or not asked):
         say(f"resume with: pliant resume {run}")
@@ -68,7 +72,10 @@ def _wait(record: RunRecord, owner: Owner) -> None:
 
 
 def _text(facts: dict[str, Any], *, asked: bool, waited: bool) -> str:
-    step = f"step {facts['step']}, checkpoint {facts['checkpoint']}"
+    if "sweep" in facts:
+        name, step = facts["sweep"], f"{sum(facts['counts'].values()):,} trials, {facts['decisions']:,} decisions"
+    else:
+        name, step = facts["run"], f"step {facts['step']}, checkpoint {facts['checkpoint']}"
     if asked and not waited:
-        return f"{facts['run']} will stop after a checkpoint ({step} so far)"
-    return f"{facts['run']} {'' if asked else 'does not run: '}{facts['state']}, {step}"
+        return f"{name} will stop after a checkpoint ({step} so far)"
+    return f"{name} {'' if asked else 'does not run: '}{facts['state']}, {step}"

@@ -10,17 +10,18 @@ from pliant.cli.common import (
     JsonOption,
     OverridesArgument,
     PipelineArgument,
-    RunArgument,
+    RunOrSweepArgument,
     check_run_name,
     emit,
     end_now,
     is_quiet,
-    open_run,
+    open_any,
     say,
 )
-from pliant.errors import EXIT_INTERRUPTED, UserCodeError
+from pliant.errors import EXIT_INTERRUPTED, UsageError, UserCodeError
 
 if TYPE_CHECKING:
+    from pliant.sweeps import Sweep
     from pliant.train.driver import Ending
     from pliant.train.launch import Launch
 
@@ -44,7 +45,7 @@ def train(
 
 
 def resume(
-    run: RunArgument,
+    run: RunOrSweepArgument,
     overrides: OverridesArgument = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Say what would be resumed, and why; start nothing.")
@@ -58,8 +59,22 @@ def resume(
     in_process: InProcessOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Go on with a run from its newest verified checkpoint, with any number of workers up to its lanes."""
-    store = open_run(run, [text for text in overrides or [] if text.startswith("run.")]).store
+    """Go on with a run from its newest verified checkpoint, with any number of workers up to its lanes, or a sweep."""
+    from pliant.sweeps import Sweep
+
+    found = open_any(run, [text for text in overrides or [] if text.startswith("run.")])
+    if isinstance(found, Sweep):
+        _resume_sweep(
+            found,
+            overrides or [],
+            explain=explain,
+            take_over=take_over,
+            accept_code=accept_code,
+            in_process=in_process,
+            as_json=as_json,
+        )
+        return
+    store = found.store
     if explain:
         from pliant.storage.explain import explain_resume
         from pliant.train.recorded import explain_code, explain_settings
@@ -73,6 +88,29 @@ def resume(
         store, overrides or [], take_over=take_over, accept_code=accept_code, in_process=in_process, waiting=say
     )
     _run(launch, as_json=as_json)
+
+
+def _resume_sweep(
+    sweep: Sweep,
+    overrides: list[str],
+    *,
+    explain: bool,
+    take_over: bool,
+    accept_code: bool,
+    in_process: bool,
+    as_json: bool,
+) -> None:
+    if in_process:
+        raise UsageError("resume.sweep", "--in-process is for runs; a sweep's trials have processes of their own")
+    if explain:
+        from pliant.tune.words import explain_sweep
+
+        lines = explain_sweep(sweep.results())
+        emit({"run": sweep.store.uri, "explanation": lines}, as_json=as_json, text="\n".join(lines))
+        return
+    from pliant.cli.sweep import resume_sweep
+
+    resume_sweep(sweep.store, overrides, take_over=take_over, accept_code=accept_code, as_json=as_json)
 
 
 def _run(launch: Launch, *, as_json: bool) -> None:

@@ -19,8 +19,8 @@ _LINES_IN_THE_TIME_SO_FAR = 12
 OPEN = ("running", "waiting", "paused")
 """Statuses of trials that have not ended."""
 _COLOURS = {
-    "running": "36", "waiting": "90", "paused": "33", "done": "32", "stopped": "90", "limit": "90",
-    "failed": "31", "diverged": "31", "out of memory": "31",
+    "running": "36", "waiting": "90", "paused": "33", "completed": "32", "stopped": "90", "limit": "90",
+    "failed": "31", "diverged": "31", "out-of-memory": "31",
 }  # fmt: skip
 _WORTH = ("trial", "status", "metric", "at", "best", "why", "samples", "workers")
 """Columns in the order of their worth on a narrow terminal."""
@@ -73,7 +73,7 @@ class SweepScreen:
 
 
 def head_line(screen: SweepScreen) -> str:
-    """``asha  12 of 27 trials: 2 running, 9 stopped, 1 done  best accuracy 0.9678 (t0007)  0.2 worker-hours``."""
+    """``asha  12 of 27 trials: 2 running, 9 stopped, 1 completed  best accuracy 0.9678 (t0007)  0.2 worker-hours``."""
     whole = f" of {screen.planned:,}" if screen.planned is not None else ""
     listed = f": {_counts(screen.rows)}" if screen.rows else ""
     parts = [screen.name, f"{len(screen.rows):,}{whole} trials{listed}"]
@@ -86,16 +86,21 @@ def head_line(screen: SweepScreen) -> str:
 
 
 def table_lines(
-    screen: SweepScreen, *, columns: int | None = None, rows: int | None = None, colour: bool = False
+    screen: SweepScreen,
+    *,
+    columns: int | None = None,
+    rows: int | None = None,
+    colour: bool = False,
+    in_order: bool = False,
 ) -> list[str]:
-    """The trials in columns, those that matter most first.
+    """The trials in columns, those that matter most first, or ``in_order`` of their suggestion.
 
     Args:
         columns: of the terminal; None for as wide as it is.
         rows: lines at most, the head and the line about the rest included; None for all trials.
         colour: whether statuses and the best have colours.
     """
-    ordered = _in_order(screen)
+    ordered = list(screen.rows) if in_order else _by_worth(screen)
     shown = ordered if rows is None or len(ordered) + 1 <= rows else ordered[: max(rows - 2, 0)]
     names = {"metric": screen.metric, "at": screen.at}
     width_of = {key: len(names.get(key, key)) for key in _WORTH}
@@ -168,7 +173,7 @@ class SweepTable:
         self._console.event(f"{row.trial} {row.status}{place}{value}{why}")
 
 
-def _in_order(screen: SweepScreen) -> list[TrialRow]:
+def _by_worth(screen: SweepScreen) -> list[TrialRow]:
     """The best, what has not ended, then the newest."""
     best = screen.best[0] if screen.best is not None else None
 

@@ -16,14 +16,7 @@ def explain_resume(store: Store) -> list[str]:
         DamageError: its record is damaged.
     """
     record = RunRecord.open(store)
-    lines = []
-    for info in record.attempts():
-        if info.claim.kind == "driver":
-            who = f"pid {info.claim.info.get('pid')} on {info.claim.info.get('host')}"
-            lines.append(f"attempt {info.number}: {who}: {_why(record.stop_of(info.number))}")
-    owner = record.owner()
-    if owner is not None:
-        lines.append(f"owner: {owner.describe()}, {owner.liveness(store.settings.heartbeat_fresh)}")
+    lines = explain_drivers(record)
     view = record.view()
     lines += view.explain()
     usable = view.checkpoints()
@@ -33,6 +26,19 @@ def explain_resume(store: Store) -> list[str]:
         lines.append("a resume would refuse: every checkpoint is damaged")
     else:
         lines.append("a resume would start from the beginning: no checkpoint has been committed")
+    return lines
+
+
+def explain_drivers(record: RunRecord) -> list[str]:
+    """Lines for people: how its drivers ended, and who owns it."""
+    lines = []
+    for info in record.attempts():
+        if info.claim.kind == "driver":
+            who = f"pid {info.claim.info.get('pid')} on {info.claim.info.get('host')}"
+            lines.append(f"attempt {info.number}: {who}: {_why(record.stop_of(info.number))}")
+    owner = record.owner()
+    if owner is not None:
+        lines.append(f"owner: {owner.describe()}, {owner.liveness(record.store.settings.heartbeat_fresh)}")
     return lines
 
 

@@ -1,0 +1,242 @@
+"""A recorded sweep, from its log alone: no Ray, no torch, no process of the sweep is needed.
+
+log `decisions` ─► State (tune/state.py): the same fold as the driver's ─► what is shown, in words and as plain values
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pliant.observe.sweep_table import SweepScreen, TrialRow
+from pliant.storage.record import RunRecord
+from pliant.tune.chosen import chosen_settings, train_command, yaml_of
+from pliant.tune.decisions import Logged, read_decisions, replay
+from pliant.tune.settings import HALVING, POPULATION_BASED, SweepSettings
+from pliant.tune.state import State
+from pliant.tune.table import Best, Trial, Workers
+from pliant.tune.types import Change, End, Mode, Params, Report, Suggestion
+from pliant.tune.words import first_line
+
+if TYPE_CHECKING:
+    from pliant.storage.standing import Standing
+
+_HOUR_S = 3600.0
+
+
+@dataclass(frozen=True)
+class SweepResults:
+    """What a sweep's log said at one moment.
+
+    Attributes:
+        record: of the sweep.
+        log: its entries, oldest first.
+        state: after them; to be read only.
+        milestones: samples at which trials report, ascending; the last is a trial's length.
+    """
+
+    record: RunRecord
+    log: Sequence[Logged]
+    state: State
+    milestones: Sequence[int]
+
+    @property
+    def name(self) -> str:
+        """Of the sweep."""
+        return str(self.record.identity["name"])
+
+    @property
+    def metric(self) -> str:
+        """What is made better."""
+        return str(self.record.identity["metric"])
+
+    @property
+    def trials(self) -> Sequence[Trial]:
+        """All trials, in the order of suggestion."""
+        return tuple(self.state.trials.values())
+
+    @property
+    def settings(self) -> SweepSettings:
+        """Of the newest start."""
+        return self.state.settings
+
+    @property
+    def best(self) -> Best | None:
+        """The best report so far."""
+        return self.state.best
+
+    def screen(self, *, running: bool = False) -> SweepScreen:
+        """What its table shows; ``running``: its driver lives, so that trials which may go on do."""
+        return screen_of(self.state, self.name, self.metric, self.milestones, drives=running)
+
+    def trial_facts(self) -> list[dict[str, Any]]:
+        """A dict per trial, in the order of suggestion."""
+        return [self._facts_of(trial) for trial in self.trials]
+
+    def best_facts(self) -> dict[str, Any] | None:
+        """The best report: whose, its value, the point, and the settings of its run with the command that trains them;
+        None before the first value."""
+        if (best := self.best) is None:
+            return None
+        settings = chosen_settings(self.record.store, best.run)
+        return {
+            "trial": best.trial,
+            "value": best.value,
+            "samples": best.samples,
+            "params": dict(best.params),
+            "settings": settings,
+            "yaml": yaml_of(settings if settings is not None else best.params),
+            "command": train_command(self.record.identity, settings) if settings is not None else None,
+        }
+
+    def facts(self, stand: Standing) -> dict[str, Any]:
+        """All that ``pliant status SWEEP --json`` shows."""
+        state, settings = self.state, self.settings
+        price, hours = settings.budget.price_per_worker_hour, state.worker_seconds / _HOUR_S
+        counts = Counter(self.status(trial, drives=stand.state == "running") for trial in self.trials)
+        halt = state.halt.text.partition("\n")[0] if state.halt is not None else None
+        return {
+            "sweep": self.name,
+            "state": stand.state,
+            "detail": stand.detail or halt,
+            "metric": self.metric,
+            "mode": state.mode,
+            "scheduler": settings.scheduler.kind,
+            "searcher": settings.searcher.kind,
+            "planned": planned(state),
+            "counts": dict(sorted(counts.items())),
+            "decisions": state.decisions,
+            "best": self.best_facts(),
+            "worker_hours": hours,
+            "cost": None if price is None else hours * price,
+            "attempts": stand.starts,
+            "owner": stand.owner.describe() if stand.owner else None,
+            "last_sign_s": round(stand.owner.age, 1) if stand.owner else None,
+            "pipeline": self.record.identity["pipeline"],
+            "uri": self.record.store.uri,
+            "trials": [self._facts_of(trial, drives=stand.state == "running") for trial in self.trials],
+        }
+
+    def status(self, trial: Trial, *, drives: bool = False) -> str:
+        """How a trial stands."""
+        return status_of(self.state, trial, drives=drives)
+
+    def _facts_of(self, trial: Trial, *, drives: bool = False) -> dict[str, Any]:
+        last, best = trial.last, trial.best
+        return {
+            "trial": trial.id,
+            "status": self.status(trial, drives=drives),
+            "samples": trial.samples,
+            "value": last.value if last is not None else None,
+            "best": best.value if best is not None else None,
+            "milestone": reached(trial, self.milestones),
+            "generation": trial.generation,
+            "workers": trial.workers,
+            "worker_hours": trial.worker_seconds / _HOUR_S,
+            "losses": len(trial.losses),
+            "params": dict(trial.params),
+            "note": trial.suggestion.note,
+            "why": first_line(trial.why),
+            "run": f"{self.record.store.uri}/trials/{trial.run}",
+        }
+
+
+def read_results(record: RunRecord) -> SweepResults:
+    """Reads a sweep's log.
+
+    Raises:
+        DamageError: entries that count are missing or damaged.
+    """
+    from pliant.tune.schedulers import make_scheduler
+    from pliant.tune.space import Space
+
+    identity = record.identity
+    log = list(read_decisions(record))
+    settings = first_settings(log)
+    mode: Mode = identity["mode"]
+    # Decisions are those of the log: a reader needs no space to make any.
+    scheduler = make_scheduler(
+        settings, length=int(identity["length"]), rows=int(identity["rows"]), mode=mode, space=Space(())
+    )
+    state = State(settings, mode=mode, scheduler=scheduler, searcher=_Silent(), workers=Workers())
+    replay((logged.entry for logged in log), state)
+    return SweepResults(record, log, state, tuple(scheduler.milestones))
+
+
+def screen_of(
+    state: State,
+    name: str,
+    metric: str,
+    milestones: Sequence[int],
+    *,
+    drives: bool = True,
+    elapsed_s: float | None = None,
+) -> SweepScreen:
+    """What the table of a sweep shows.
+
+    Args:
+        state: a ``Sweep`` knows which trials run; with any other state those that may go on do if ``drives``.
+        milestones: the scheduler's.
+        elapsed_s: of this start.
+    """
+    kind = state.settings.scheduler.kind
+    at = "generation" if kind in POPULATION_BASED else "rung" if kind in HALVING else "report"
+    stages = len(milestones) - (kind in HALVING)  # a trial's end is no rung
+    rows = []
+    for trial in state.trials.values():
+        last, best, status = trial.last, trial.best, status_of(state, trial, drives=drives)
+        rows.append(
+            TrialRow(
+                trial=trial.id,
+                status=status,
+                at=_place(reached(trial, milestones), stages) if last is not None else "",
+                samples=trial.samples,
+                value=last.value if last is not None else None,
+                best=best.value if best is not None else None,
+                workers=trial.workers if status == "running" else 0,
+                why=first_line(trial.why),
+            )
+        )
+    top = None if state.best is None else (state.best.trial, state.best.value)
+    return SweepScreen(name, metric, at, rows, planned(state), top, state.worker_seconds, elapsed_s)
+
+
+def status_of(state: State, trial: Trial, *, drives: bool) -> str:
+    """How a trial stands; one that may go on does where somebody ``drives`` the sweep."""
+    status = state.status(trial)
+    legs: Mapping[str, Any] | None = getattr(state, "legs", None)
+    return "running" if status == "waiting" and drives and legs is None else status
+
+
+def planned(state: State) -> int | None:
+    """Trials that there will be, as far as is known: none is added to those of a searcher that has nothing left."""
+    return len(state.trials) if state.closed else state.allowed
+
+
+def _place(reached: int, stages: int) -> str:
+    return f"{reached}/{stages}" if reached <= stages else "end"
+
+
+def reached(trial: Trial, milestones: Sequence[int]) -> int:
+    """How many milestones it has reached."""
+    return bisect_right(milestones, trial.samples)
+
+
+def first_settings(log: Sequence[Logged]) -> SweepSettings:
+    """Those that a sweep began with; the defaults in an empty log."""
+    changes = (logged.entry for logged in log if isinstance(logged.entry, Change))
+    return next((SweepSettings.model_validate(change.settings) for change in changes), SweepSettings())
+
+
+class _Silent:
+    """A searcher for readers: nothing is suggested."""
+
+    def suggest(self, number: int) -> tuple[Params, str] | None:
+        return None
+
+    def add(self, suggestion: Suggestion) -> None: ...
+    def observe(self, report: Report) -> None: ...
+    def end(self, end: End) -> None: ...

@@ -1,0 +1,136 @@
+"""Sweeps whose record is written by the real log and the real decisions, on a virtual clock: no Ray, no training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pliant.storage.attempts import StopReason
+from pliant.storage.layout import encode
+from pliant.storage.record import RunRecord
+from pliant.storage.settings import StorageSettings
+from pliant.storage.store import Store
+from pliant.tune.build import Search, build_sweep
+from pliant.tune.decisions import DecisionLog, open_log, replay
+from pliant.tune.domains import Dimension
+from pliant.tune.recorded import record_search
+from pliant.tune.settings import SweepSettings
+from pliant.tune.simulate import Faults, Simulation, curves
+from pliant.tune.space import Space
+from pliant.tune.types import Entry, Params
+
+DEAD = {"pid": 2**22 + 1, "pid_start": 1.0}
+"""Who claimed a run and is gone."""
+ROWS = 100
+SPACE = Space(
+    (
+        Dimension("optim.lr", "float", 1e-4, 1.0, log=True),
+        Dimension("train.global_batch", "choice", choices=(16, 32)),
+    )
+)
+CONTENT: Mapping[str, Any] = {
+    "space": {"optim.lr": {"log": [1e-4, 1.0]}, "train.global_batch": [16, 32]},
+}
+ASHA: Mapping[str, Any] = {"trials": 9, "slots": 1, "scheduler": {"kind": "asha", "first_epochs": 1.0}}
+PBT: Mapping[str, Any] = {
+    "trials": 4,
+    "slots": 2,
+    "scheduler": {"kind": "pbt", "population": 4, "every_epochs": 3.0},
+}
+
+
+def accuracy(params: Params, samples: int) -> tuple[float | None, float]:
+    """Best at a learning rate of 0.01, and with more samples; nothing at all above 0.5. A second per 100 rows."""
+    lr = float(params["optim.lr"])
+    if lr > 0.5:
+        return math.nan, samples / 100
+    return 1.0 - 0.1 * abs(math.log10(lr) + 2) - 10.0 / (samples + 50), samples / 100
+
+
+class Killed(Exception):
+    """The driver is gone."""
+
+
+class RecordedSweep:
+    """A sweep under ``runs/`` of a folder, and the drivers that write its record."""
+
+    def __init__(
+        self, folder: Path | str, name: str = "asha", settings: Mapping[str, Any] = ASHA, epochs: int = 9
+    ) -> None:
+        self.store = Store(f"{folder}/runs/{name}", StorageSettings(heartbeat_every=0.05))
+        self.search = Search(SweepSettings.model_validate(settings), SPACE, "accuracy", "max", epochs * ROWS, ROWS)
+        identity = {
+            "name": name, "kind": "sweep", "pipeline": str(Path(folder) / "pipelines" / "small.py"), "module": "small",
+            "metric": "accuracy", "mode": "max", "length": self.search.length, "rows": ROWS,
+        }  # fmt: skip
+        self.record = RunRecord.create(self.store, identity)
+
+    def drive(
+        self,
+        reason: StopReason | None = "done",
+        *,
+        entries: int | None = None,
+        alive: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        function: Callable[[Params, int], tuple[float | None, float]] = accuracy,
+        faults: Faults | None = None,
+    ) -> None:
+        """One start of a driver.
+
+        Args:
+            reason: why it ended; None for one that said nothing.
+            entries: how many it logs before it is killed; None: all.
+            alive: whether it claims to be this process, else one that is gone.
+            settings: changed ones.
+        """
+        attempt = self.record.claim_driver(None if alive else DEAD)
+        record_search(attempt, self.search.settings, CONTENT)
+        log, before = open_log(self.record, attempt)
+        writer = _Mortal(log, entries)
+        sweep = build_sweep(self.search, slots=self.search.settings.slots, record=writer)
+        replay(before, sweep)
+        simulation = Simulation(
+            curves(function), slots=self.search.settings.slots or 4, **({"faults": faults} if faults else {})
+        )
+        try:
+            sweep.begin(SweepSettings.model_validate(settings) if settings is not None else None)
+            simulation.run(sweep)
+        except Killed:
+            reason = None
+        log.close()
+        if reason is not None:
+            attempt.stop(reason)
+
+    def trial_run(self, run: str, *, chosen: Mapping[str, Any], rest: str = "") -> RunRecord:
+        """The record of a trial's run, with the settings that were chosen for it."""
+        identity = {"name": f"asha-{run}", "pipeline": self.record.identity["pipeline"], "module": "small"}
+        record = RunRecord.create(self.store.child(f"trials/{run}"), identity)
+        attempt = record.claim_driver(DEAD)
+        sections: dict[str, list[str]] = {}
+        for key, value in chosen.items():
+            section, _, setting = key.partition(".")
+            sections.setdefault(section, []).append(f"  {setting}: {value}")
+        text = "".join(f"{section}:\n" + "\n".join(lines) + "\n" for section, lines in sections.items())
+        attempt.write("config.yaml", (text + rest).encode())
+        attempt.write("origins.json", encode({key: f"sweep asha, trial {run}" for key in chosen}))
+        attempt.stop("done")
+        return record
+
+
+class _Mortal:
+    """Writes so many entries, then its driver is gone."""
+
+    def __init__(self, log: DecisionLog, entries: int | None) -> None:
+        self._log, self._left = log, entries
+
+    def __call__(self, entries: Any) -> None:
+        found: list[Entry] = list(entries)
+        if self._left is None:
+            self._log.record(found)
+            return
+        self._log.record(found[: self._left])
+        self._left -= len(found)
+        if self._left <= 0:
+            raise Killed
