@@ -1,7 +1,8 @@
 """A sweep without machines: slots, trials that advance in any order, and all that a scheduler is promised about it.
 
-Whatever happens is written down (``log``), and every step checks what holds for all schedulers: each report of a running
-trial gets exactly one decision, only paused trials are resumed, nobody is left paused, ``decide`` changes nothing.
+Whatever happens is written down (``log``), and every step checks what holds for all schedulers: each report of a
+running trial gets exactly one decision, only paused trials are resumed, nobody is left paused, ``decide`` changes
+nothing.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from pliant.tune.domains import Dimension
 from pliant.tune.draws import unit
 from pliant.tune.schedulers import make_scheduler
 from pliant.tune.settings import SchedulerSettings, SweepSettings
 from pliant.tune.space import Space
-from pliant.tune.types import Decision, End, How, Mode, Params, Report, Scheduler, Suggestion, trial_id
+from pliant.tune.types import Close, Decision, End, How, Mode, Params, Report, Scheduler, Suggestion, finite, trial_id
 
 SPACE = Space(
     (
@@ -29,7 +30,7 @@ SPACE = Space(
         Dimension("schedule.decay", "float", 0.1, 0.5, when={"schedule.kind": ("wsd",)}),
     )
 )
-Entry = Suggestion | Report | Decision | End
+Entry = Suggestion | Report | Decision | Close | End
 
 
 def settings(kind: str, *, trials: int = 27, seed: int = 0, **scheduler: Any) -> SweepSettings:
@@ -47,7 +48,9 @@ class Trial:
 
     params: Params
     samples: int = 0
-    status: str = "running"
+    status: Literal["running", "paused", "over"] = "running"
+    generation: int = 0
+    values: list[float | None] = field(default_factory=list)
     states: dict[int, Any] = field(default_factory=dict)
 
 
@@ -74,7 +77,6 @@ class Sweep:
         train: what a trial does.
         batch: rows of a step by number of the trial; reports lie at its multiples.
         dies: by trial and number of its leg's reports so far, how it ends instead of reporting.
-        points: of the trials; default: drawn.
     """
 
     def __init__(
@@ -86,33 +88,35 @@ class Sweep:
         train: Train = accumulate,
         batch: Callable[[int], int] = lambda number: 10,
         dies: Mapping[tuple[int, int], How] | None = None,
-        points: Sequence[Params] | None = None,
         space: Space = SPACE,
     ) -> None:
         self.scheduler, self.own, self.train, self.batch, self.space = scheduler, own, train, batch, space
         self.dies = dies or {}
-        self.points = points
         self.random = random.Random(order)
         self.trials: dict[str, Trial] = {}
         self.queue: list[str] = []
         self.log: list[Entry] = []
+        self.closed = False
+        self.replaced = 0
 
     def run(self, most: int = 100_000) -> Sweep:
         """To the end, or until the log has so many entries."""
         self.decide()
         while len(self.log) < most:
-            running = self.fill()
-            if not running:
+            if running := self.fill():
+                self.advance(self.random.choice(running))
+            elif "paused" in [trial.status for trial in self.trials.values()] and not self.closed:
+                self.close()
+                self.decide()
+            else:
+                stuck = [t for t, trial in self.trials.items() if trial.status != "over"]
+                assert not stuck, f"left for ever: {stuck}"
                 break
-            self.advance(self.random.choice(running))
-        else:
-            return self
-        stuck = [t for t, trial in self.trials.items() if trial.status not in ("stopped", "ended")]
-        assert not stuck, f"left for ever: {stuck}"
         return self
 
     def replay(self, log: Sequence[Entry], *, ask: bool = True) -> Sweep:
-        """What the log says happens again. ``ask``: the scheduler is asked in between as well, which must not matter."""
+        """What the log says happens again. ``ask``: the scheduler is asked in between as well, which must not
+        matter."""
         for entry in log:
             if ask:
                 self.scheduler.decide()
@@ -124,10 +128,13 @@ class Sweep:
                     trial.states.get(trial.samples), trial.params, trial.samples, entry.samples
                 )
                 trial.samples = entry.samples
+                trial.values.append(entry.value)
                 self.log.append(entry)
                 self.scheduler.observe(entry)
             elif isinstance(entry, Decision):
                 self.carry_out(entry)
+            elif isinstance(entry, Close):
+                self.close()
             else:
                 self.finish(entry)
         return self
@@ -137,19 +144,23 @@ class Sweep:
         while len(running) < (self.own.slots or 4):
             if self.queue:
                 running.append(self.queue.pop(0))
-            elif len(self.trials) < self.own.trials and self.scheduler.wants_more():
+            elif self.allowed() and self.scheduler.wants_more():
                 number = len(self.trials)
-                if self.points is not None and number == len(self.points):
-                    self.scheduler.close()
-                    self.own = self.own.model_copy(update={"trials": number})
-                    self.decide()
-                    continue
-                point = self.points[number] if self.points is not None else self.drawn(number)
-                self.begin(Suggestion(trial_id(number), number, point))
+                self.begin(Suggestion(trial_id(number), number, self.drawn(number)))
                 running.append(trial_id(number))
             else:
                 break
         return running
+
+    def allowed(self) -> bool:
+        """Those that ended without a value are replaced, once."""
+        wanted = self.scheduler.population or self.own.trials
+        return len(self.trials) < wanted + min(wanted, self.replaced)
+
+    def close(self) -> None:
+        self.closed = True
+        self.log.append(Close("nothing else is left"))
+        self.scheduler.close()
 
     def drawn(self, number: int) -> Params:
         return self.space.draw(lambda name: unit(self.own.seed, "point", number, name))
@@ -171,7 +182,8 @@ class Sweep:
         now = -(-after // rows) * rows
         state, value = self.train(trial.states.get(trial.samples), trial.params, trial.samples, now)
         trial.states[now], trial.samples = state, now
-        report = Report(name, now, value, {})
+        trial.values.append(finite(value))
+        report = Report(name, now, finite(value), {}, generation=trial.generation)
         self.log.append(report)
         self.scheduler.observe(report)
         due = self.decide()
@@ -199,8 +211,6 @@ class Sweep:
         self.scheduler.apply(decision)
         if decision.action == "pause":
             trial.status = "paused"
-        elif decision.action == "stop":
-            trial.status = "stopped"
         elif decision.action == "resume":
             trial.status = "running"
             self.queue.append(decision.trial)
@@ -213,13 +223,18 @@ class Sweep:
             donor = self.trials[decision.donor]
             trial.states[decision.donor_samples] = donor.states[decision.donor_samples]
             trial.samples, trial.params, trial.status = decision.donor_samples, decision.params, "running"
+            trial.generation += 1
             self.queue.append(decision.trial)
         if decision.action == "stop":
-            self.finish(End(decision.trial, "stopped", trial.samples))
+            how: How = "diverged" if trial.values[-1:] == [None] else "stopped"
+            self.finish(End(decision.trial, how, trial.samples))
 
     def finish(self, end: End) -> None:
         self.log.append(end)
-        self.trials[end.trial].status = "stopped" if end.how == "stopped" else "ended"
+        trial = self.trials[end.trial]
+        trial.status = "over"
+        if end.how in ("diverged", "out-of-memory") and not any(value is not None for value in trial.values):
+            self.replaced += 1
         self.scheduler.end(end)
 
     def decisions(self) -> list[Decision]:

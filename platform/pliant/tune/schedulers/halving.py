@@ -3,7 +3,7 @@
 Trials fill a bracket in the order of their numbers. In a bracket each pauses at its rung; when all are in, or over, the
 best go on and the others stop. The next bracket begins when the one before has finished, so that what is decided, and
 in which order, does not depend on which trial is faster. How many go on is what the bracket's size allows: a trial
-that fails takes no place away.
+that fails is the worst of its bracket, and takes no place away.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Bracket:
     Attributes:
         number: from 0.
         first: number of its first rung, from 1; beyond the last rung in a bracket whose trials all get the full length.
-        size: trials that it holds when it is full.
+        size: trials that it holds when it is full, those that failed included.
         rung: where its trials are compared next; beyond the last rung the full length is all that is left.
         trials: ids of those that are still in, by what they have won so far or by having begun.
         awaited: ids of those that have not come to ``rung`` yet.
@@ -33,7 +33,7 @@ class Bracket:
 
     number: int
     first: int
-    size: int
+    size: float
     rung: int
     begun: int = 0
     trials: set[str] = field(default_factory=set)
@@ -49,13 +49,12 @@ class Halving(Base):
 
     Args:
         rungs: samples of the rungs below the full length.
-        shape: first rung and size of a bracket by its number; no size for all trials that there are.
+        shape: first rung and size of a bracket by its number; the size may be infinite.
     """
 
-    def __init__(self, terms: Terms, rungs: list[int], shape: Callable[[int], tuple[int, int | None]]) -> None:
+    def __init__(self, terms: Terms, rungs: list[int], shape: Callable[[int], tuple[int, float]]) -> None:
         super().__init__(terms, [*rungs, terms.length])
         self._shape = shape
-        self._total = terms.settings.trials
         self._brackets: list[Bracket] = []
         self._of: dict[str, Bracket] = {}
 
@@ -63,16 +62,18 @@ class Halving(Base):
         super().add(suggestion)
         if not self._brackets or self._brackets[-1].full:
             first, size = self._shape(len(self._brackets))
-            left = max(1, self._total - suggestion.number)
-            self._brackets.append(Bracket(len(self._brackets), first, min(size or left, left), first))
+            self._brackets.append(Bracket(len(self._brackets), first, size, first))
         bracket = self._of[suggestion.trial] = self._brackets[-1]
         bracket.begun += 1
         bracket.trials.add(suggestion.trial)
         bracket.awaited.add(suggestion.trial)
 
     def close(self) -> None:
+        """The last bracket will not be filled: it goes on with those that it has, and takes no more."""
         if self._brackets:
-            self._close(self._brackets[-1])
+            bracket = self._brackets[-1]
+            bracket.size = min(bracket.size, bracket.begun)
+            self._settle(bracket)
 
     def wants_more(self) -> bool:
         last = self._brackets[-1] if self._brackets else None
@@ -98,18 +99,12 @@ class Halving(Base):
         bracket.awaited.discard(member.id)
 
     def applying(self, member: Member, decision: Decision) -> None:
-        """One that was paused goes on or stops: its rung has been decided, and nobody joins the bracket any more."""
+        """One that goes on, whatever its place was, is awaited at the next rung."""
         bracket = self._of[member.id]
-        if member.state == "paused" and decision.action in ("resume", "stop"):
-            self._close(bracket)
         if decision.action == "resume":
             bracket.trials.add(member.id)
             if member.reached < bracket.rung:
                 bracket.awaited.add(member.id)
-
-    def _close(self, bracket: Bracket) -> None:
-        bracket.size = min(bracket.size, bracket.begun)
-        self._settle(bracket)
 
     def _settle(self, bracket: Bracket) -> None:
         """Decides the rung for which nobody is awaited any more, and those after it that all have passed as well."""
@@ -123,7 +118,7 @@ class Halving(Base):
         losses = {trial: self.members[trial].losses[bracket.rung] for trial in bracket.trials}
         losses = {trial: loss for trial, loss in losses.items() if math.isfinite(loss)}
         eta = self.terms.settings.scheduler.eta
-        keep = max(1, bracket.size // eta ** (bracket.rung - bracket.first + 1))
+        keep = max(1, int(bracket.size) // eta ** (bracket.rung - bracket.first + 1))
         order = ranked(losses, self.members)
         for place, trial in enumerate(order, 1):
             member = self.members[trial]
@@ -143,8 +138,8 @@ class Halving(Base):
 
 
 def halving(terms: Terms) -> Halving:
-    """One bracket of all trials. Those that an extension adds are a bracket of their own once the first is decided."""
-    return Halving(terms, rungs_up(terms), lambda number: (1, None))
+    """One bracket of all trials. Those that an extension adds are a bracket of their own once the first is closed."""
+    return Halving(terms, rungs_up(terms), lambda number: (1, math.inf))
 
 
 def hyperband(terms: Terms) -> Halving:

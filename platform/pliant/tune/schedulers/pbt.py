@@ -5,8 +5,7 @@ the best quantile, drawn at random: its checkpoint at its report, and its parame
 they are. What has ended has left the population, and is not waited for.
 
 - ``sync``: all pause at the milestone and are decided together, so that it does not matter which is faster.
-- otherwise each is compared at its report with what the others have reported last, and clones only what has come as
-  far as itself: so none goes back behind a report that stands in the log.
+- otherwise each is compared at its report with what the others have reported last, once half of them have.
 """
 
 from __future__ import annotations
@@ -33,12 +32,10 @@ class Pbt(Base):
         self._begun = 0
         self._generation = 1
         """``sync``: number of the milestone at which the population is compared next."""
-        self._stranded: set[str] = set()
-        """Not ``sync``: paused trials without a finite value, until one that they can clone has come as far."""
 
     @property
     def population(self) -> int | None:
-        return self._size
+        return self.terms.settings.scheduler.population
 
     def wants_more(self) -> bool:
         return self._begun < self._size
@@ -58,11 +55,12 @@ class Pbt(Base):
             return Decision(report.trial, report.samples, "continue", f"{count(report.samples)}: within a generation")
         if self._sync:
             return Decision(report.trial, report.samples, "pause", f"{self._name(member.reached)}: waits")
-        decision = self._alone(member, [m for m in self.members.values() if m.state != "over"])
-        if decision.action != "stop":
-            return decision
-        self._stranded.add(member.id)
-        return Decision(member.id, report.samples, "pause", f"{self._name(member.reached)}: waits for a trial to clone")
+        return self._alone(member)
+
+    def gone(self, member: Member, failed: bool) -> None:
+        """One that never had a value leaves its place to another, as long as that one begins like all others."""
+        if self._generation == 1 and not any(math.isfinite(loss) for loss in member.losses.values()):
+            self._begun -= 1
 
     def changed(self, member: Member) -> None:
         self._settle()
@@ -71,8 +69,6 @@ class Pbt(Base):
         """A clone is compared again at its own next report."""
         if decision.action == "exploit":
             member.last = None
-        if decision.action != "pause":
-            self._stranded.discard(member.id)
 
     def changes(
         self, donor: Member, trial: str, generation: int, others: Sequence[Params]
@@ -95,16 +91,15 @@ class Pbt(Base):
         factors = {name: UP if draw("factor", name) < 0.5 else DOWN for name in names}
         return factors, {name: draw("place", name) for name in anew}
 
+    def _alive(self) -> list[Member]:
+        return [m for m in self.members.values() if m.state != "over"]
+
     def _settle(self) -> None:
-        alive = [m for m in self.members.values() if m.state != "over"]
-        if not self._sync:
-            self._rescue(alive)
+        """``sync``: decides every generation that all living members have come to."""
+        if not self._sync or self._begun < self._size:
             return
-        while (
-            self._begun >= self._size
-            and self._generation < len(self._milestones)
-            and all(m.reached >= self._generation for m in alive)
-        ):
+        alive = self._alive()
+        while self._generation < len(self._milestones) and all(m.reached >= self._generation for m in alive):
             self._decide_generation([m for m in alive if m.reached == self._generation])
             self._generation += 1
 
@@ -118,25 +113,17 @@ class Pbt(Base):
                 keeps.append(decision.params)
             self.due(decision)
 
-    def _alone(self, member: Member, alive: list[Member]) -> Decision:
+    def _alone(self, member: Member) -> Decision:
         """Not ``sync``: one trial at its report."""
-        order = self._ranked([m for m in alive if m.last is not None])
+        alive = self._alive()
+        reported = [m for m in alive if m.last is not None]
+        order = self._ranked(reported)
         losers, donors = self._selected(order)
-        donors = [d for d in donors if member.reached <= self.members[d].reached < len(self._milestones)]
-        over = self._begun - len(alive)
-        if len(order) < (self._size - over) / 2 and member.losses[member.reached] < math.inf:
+        donors = [d for d in donors if self.members[d].reached < len(self._milestones)]
+        expected = len(alive) + max(0, self._size - self._begun)
+        if len(order) < expected / 2 and member.losses[member.reached] < math.inf:
             losers = set()  # too few have reported to say who is bad
-        keeps = [m.params for m in alive if m is not member and m.last is not None]
-        return self._decision(member, order, losers, donors, keeps)
-
-    def _rescue(self, alive: list[Member]) -> None:
-        """Not ``sync``: decides the stranded for whom there is a donor now, or never will be."""
-        hopeless = self._begun >= self._size and all(m.id in self._stranded for m in alive)
-        for member in sorted((m for m in alive if m.id in self._stranded), key=lambda m: m.number):
-            decision = self._alone(member, alive)
-            if hopeless or decision.action == "exploit":
-                self._stranded.discard(member.id)
-                self.due(decision)
+        return self._decision(member, order, losers, donors, [m.params for m in reported if m is not member])
 
     def _ranked(self, members: Collection[Member]) -> list[str]:
         return ranked({m.id: m.losses[m.reached] for m in members}, self.members)
