@@ -233,7 +233,8 @@ class _Legs(SearchAlgorithm):
         try:
             found = self.desk.next_leg()
         except Exception as error:
-            return self.fail(error)
+            self.fail(error)
+            return None
         if found is None:
             return None
         key, spec, resources = found
@@ -271,7 +272,7 @@ class _Legs(SearchAlgorithm):
         self.bulletin.request(STOP)
 
 
-class _Replies(FIFOScheduler):  # type: ignore[misc]
+class _Replies(FIFOScheduler):
     """Where Tune hears what becomes of a trial."""
 
     def __init__(self, legs: _Legs) -> None:
@@ -288,7 +289,7 @@ class _Replies(FIFOScheduler):  # type: ignore[misc]
         self._legs.ended(trial.trial_id, result[_PAYLOAD])
 
 
-class _Controller(TuneController):  # type: ignore[misc]
+class _Controller(TuneController):
     """Tune's loop, which keeps no state of its own on disk."""
 
     def __init__(self, legs: _Legs, **settings: Any) -> None:

@@ -18,8 +18,9 @@ class SchedulerSettings(Settings):
     kind: Literal["none", "asha", "halving", "hyperband", "median", "pbt", "pb2"] = setting("none", on_resume="frozen")
     """``none``: every trial to its end. ``asha``: asynchronous successive halving (Li et al. 2020). ``halving``: the
     synchronous one (Jamieson & Talwalkar 2016). ``hyperband``: several synchronous brackets of it (Li et al. 2018).
-    ``median``: stops what is worse than the median of the others (Golovin et al. 2017). ``pbt``: population based training
-    (Jaderberg et al. 2017). ``pb2``: the same with a Gaussian process that chooses (Parker-Holder et al. 2020)."""
+    ``median``: stops what is worse than the median of the others (Golovin et al. 2017). ``pbt``: population based
+    training (Jaderberg et al. 2017). ``pb2``: the same with a Gaussian process that chooses (Parker-Holder et al.
+    2020)."""
     eta: int = setting(3, on_resume="frozen", ge=2, only_with=where(_KIND, *HALVING))
     """One of ``eta`` trials goes on at each rung, to ``eta`` times the samples."""
     first_epochs: float | None = setting(None, on_resume="frozen", gt=0, only_with=where(_KIND, *HALVING, "median"))
@@ -48,9 +49,9 @@ class SearcherSettings(Settings):
 
     kind: Literal["random", "grid", "tpe", "bohb"] = setting("random", on_resume="frozen")
     """``random``; ``grid``: every combination once, in order; ``tpe``: Optuna's multivariate tree-structured Parzen
-    estimator (Bergstra et al. 2011, Falkner et al. 2018), on values at the largest number of samples that each trial has
-    reached; ``bohb``: the same model fitted at the largest number of samples that enough trials have reached, with every
-    third trial random (Falkner et al. 2018)."""
+    estimator (Bergstra et al. 2011, Falkner et al. 2018), on values at the largest number of samples that each trial
+    has reached; ``bohb``: the same model fitted at the largest number of samples that enough trials have reached, with
+    every third trial random (Falkner et al. 2018)."""
     startup_trials: int = setting(10, on_resume="frozen", ge=1, only_with=where("sweep.searcher.kind", "tpe", "bohb"))
     """Random trials before the model is asked."""
     warm_start: str | None = setting(None, on_resume="frozen", min_length=1)
@@ -88,8 +89,8 @@ class SweepSettings(Settings):
     searcher: SearcherSettings = setting(SearcherSettings(), on_resume="frozen")
     budget: BudgetSettings = setting(BudgetSettings(), on_resume="free")
     max_failures: int = setting(2, on_resume="free", ge=0)
-    """How many times a trial is started again after it was lost with a machine, or after an error of the user's code that
-    came after a step. Preemptions with notice are free."""
+    """How many times a trial is started again after it was lost with a machine, or after an error of the user's code
+    that came after a report. Preemptions with notice are free."""
     max_identical_failures: int = setting(3, on_resume="free", ge=1)
     """Trials in a row that may end with the same error of the user's code. Then the sweep stops with it."""
 

@@ -18,13 +18,15 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from pliant.checkpoint.clone import begin_clone, checkpoint_at
 from pliant.errors import FencedError, PliantError, UserCodeError
 from pliant.observe.board import Note
 from pliant.registry import PipelineRef
 from pliant.settings import RunConfig, run_config_for
 from pliant.storage.attempts import Attempt, StopReason
-from pliant.storage.layout import RUN
+from pliant.storage.layout import RUN, CheckpointRef
 from pliant.storage.record import RunRecord
+from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
 from pliant.train.parallel import single_process_group
 from pliant.train.plan import DATA_MANIFESTS
@@ -34,6 +36,14 @@ from pliant.train.work import WorkSpec, work
 from pliant.tune.types import Cause
 
 Exchange = Callable[[list[Note]], int]
+
+
+@dataclass(frozen=True)
+class Donor:
+    """Whose state a generation begins with: the run's URI, and the samples of its report."""
+
+    uri: str
+    samples: int
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,7 @@ class LegSpec:
         length: samples of the whole trial.
         reports: when it reports.
         validation: whether there is a validation set.
+        donor: of a generation that has not begun yet; None for a trial's first.
     """
 
     trial: str
@@ -63,6 +74,7 @@ class LegSpec:
     reports: ReportPlan
     validation: bool
     workers: int = 1
+    donor: Donor | None = None
 
 
 @dataclass(frozen=True)
@@ -125,8 +137,12 @@ def outcome_of(error: BaseException) -> Outcome:
 
 
 def _train(spec: LegSpec, ask: Ask, exchange: Exchange) -> bool:
-    config: RunConfig = run_config_for(spec.pipeline.model_settings()).model_validate(spec.settings)
-    record = _record(spec, config)
+    sections: dict[str, Any] = dict(spec.settings)
+    store = Store(spec.run_uri, StorageSettings.model_validate(sections["run"]["store"]))
+    record = _record(spec, store)
+    steps = steps_of(spec.length, sections["train"]["global_batch"], record.identity.get("clone"))
+    sections["train"] = {**sections["train"], "steps": steps, "epochs": None}
+    config: RunConfig = run_config_for(spec.pipeline.model_settings()).model_validate(sections)
     attempt = record.claim_driver({"leg": spec.leg})
     record_start(attempt, config, spec.origins, Code.of(spec.pipeline))
     job = WorkSpec(
@@ -134,8 +150,8 @@ def _train(spec: LegSpec, ask: Ask, exchange: Exchange) -> bool:
         run_uri=spec.run_uri,
         driver=attempt.number,
         pipeline=spec.pipeline,
-        settings=dict(spec.settings),
-        total_steps=int(config.train.steps or 0),
+        settings=sections,
+        total_steps=steps,
         validation=spec.validation,
         reports=spec.reports,
     )
@@ -144,6 +160,15 @@ def _train(spec: LegSpec, ask: Ask, exchange: Exchange) -> bool:
             done = work(job, local_rank=0, exchange=exchange, ask=ask)
         ended["reason"] = "done" if done else "sweep"
     return done
+
+
+def steps_of(length: int, global_batch: int, clone: Mapping[str, Any] | None) -> int:
+    """The step at which a trial has seen ``length`` samples: from its beginning, or from where its state was cloned."""
+    if not clone:
+        return -(-length // global_batch)
+    copied = CheckpointRef.parse(str(clone["checkpoint"]))
+    before = copied.step if copied is not None else 0
+    return before + -(-(length - int(clone["samples"])) // global_batch)
 
 
 @contextmanager
@@ -164,12 +189,14 @@ def _stop_reason(attempt: Attempt) -> Iterator[dict[str, Any]]:
             attempt.stop(ended["reason"], ended["detail"])
 
 
-def _record(spec: LegSpec, config: RunConfig) -> RunRecord:
+def _record(spec: LegSpec, store: Store) -> RunRecord:
     """The trial's run; begun where it has not been yet."""
-    store = Store(spec.run_uri, config.run.store)
     if store.head(RUN) is not None:
         return RunRecord.open(store)
-    sweep = Store(spec.sweep_uri, config.run.store)
+    if spec.donor is not None:
+        donor = Store(spec.donor.uri, store.settings)
+        return begin_clone(donor, checkpoint_at(donor, spec.donor.samples), store, spec.identity)
+    sweep = Store(spec.sweep_uri, store.settings)
     splits = ("train", "validation") if spec.validation else ("train",)
     for split in splits:
         store.put_if_absent(DATA_MANIFESTS[split], sweep.get(DATA_MANIFESTS[split]))

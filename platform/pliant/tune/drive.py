@@ -1,0 +1,300 @@
+"""The driver of a sweep: claims it, rebuilds it from its log, runs its legs, and records how it ended.
+
+SweepLaunch ─► claim, log ─► Sweep ─► Executor (thread) ─► SweepDesk ─► log ─► stop reason, exit code
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pliant.config.dump import config_to_dict
+from pliant.errors import (
+    EXIT_DONE,
+    EXIT_STOPPED,
+    EXIT_UNSCHEDULABLE,
+    EXIT_USER,
+    DamageError,
+    PliantError,
+    UnschedulableError,
+    UserCodeError,
+)
+from pliant.observe.board import STOP, NullReporter
+from pliant.observe.console import Console
+from pliant.observe.output import DRIVER_LOG, Printed
+from pliant.observe.sweep_table import SweepScreen, SweepTable
+from pliant.storage.attempts import Attempt, StopReason
+from pliant.storage.layout import encode
+from pliant.storage.segments import LogWriter
+from pliant.storage.snapshot import CLUSTER
+from pliant.track.provenance import record_provenance
+from pliant.train.recorded import record_start
+from pliant.train.reports import ReportPlan
+from pliant.train.scratch import scratch_directory
+from pliant.train.stopping import TERM_WITHIN_S, OutOfTime, Stopping
+from pliant.train.worker import available_workers, cluster, in_thread, place, too_small
+from pliant.tune.build import build_sweep
+from pliant.tune.decisions import TRIALS, DecisionLog, open_log, replay
+from pliant.tune.executor import Executor, Reached, RemoteBulletin
+from pliant.tune.launch import SweepLaunch
+from pliant.tune.recorded import record_search
+from pliant.tune.results import screen_of
+from pliant.tune.screen import sweep_lines
+from pliant.tune.settings import POPULATION_BASED
+from pliant.tune.sweep import Finished, Leg, Sweep
+from pliant.tune.trial import Donor, LegSpec, Outcome
+from pliant.tune.types import End, Entry, Loss, Report, finite
+
+_DURABLE = ("halving", "hyperband", *POPULATION_BASED)
+"""Schedulers that let others go on from the state of a report, or the trial itself later: it is committed before."""
+_LOOK_S = 0.2
+
+
+@dataclass(frozen=True)
+class SweepEnding:
+    """How a driver of a sweep ended.
+
+    Attributes:
+        reason: as recorded.
+        exit_code: of the process.
+        uri: of the sweep.
+        text: for people.
+        error: what ended it, if an error did.
+    """
+
+    reason: StopReason
+    exit_code: int
+    uri: str
+    text: str
+    error: PliantError | None = None
+
+
+def drive_sweep(launch: SweepLaunch, console: Console) -> SweepEnding:
+    """Runs a sweep to its end and records why it ended. Errors are in the result, not raised."""
+    record = launch.record
+    attempt = record.claim_driver()
+    record_start(attempt, launch.base, launch.origins, launch.code)
+    record_search(attempt, launch.search.settings, launch.content)
+    record_provenance(attempt, launch.ref.file, launch.ref.code_digest)
+    console.start(sweep_lines(launch))
+    log, entries = open_log(record, attempt)
+    events = LogWriter(record.store, attempt, "events", every_s=launch.base.run.store.segment_every)
+    stopping = Stopping(console.warn)
+
+    def requested(request: dict[str, Any]) -> None:
+        stopping.ask("request", f"pliant stop, from pid {request.get('pid')} on host {request.get('host')}")
+
+    with attempt.heartbeat(on_stop=requested), console.takes_warnings():
+        try:
+            with stopping.signals():
+                ending = _drive(launch, attempt, log, entries, console, stopping)
+        except OutOfTime:
+            console.warn(f"no checkpoint of every trial within {TERM_WITHIN_S:.0f} s of SIGTERM: their last ones serve")
+            ending = SweepEnding("signal", EXIT_STOPPED, record.store.uri, "stopped")
+        except SystemExit:  # Ray takes SIGTERM while it starts, and answers it so
+            ending = SweepEnding("signal", EXIT_STOPPED, record.store.uri, "stopped before it began")
+        except KeyboardInterrupt:
+            with suppress(PliantError):
+                attempt.stop("signal", "interrupted at once")
+            raise
+        events.append({"kind": "end", "text": ending.reason, "time": time.time()})
+        for close in (events.close, log.close):
+            with suppress(PliantError):
+                close()
+        with suppress(PliantError):
+            attempt.stop(ending.reason, str(ending.error or ", ".join(stopping.causes) or ending.text))
+    return ending
+
+
+def _drive(
+    launch: SweepLaunch,
+    attempt: Attempt,
+    log: DecisionLog,
+    entries: list[Entry],
+    console: Console,
+    stopping: Stopping,
+) -> SweepEnding:
+    store, base, usual = launch.record.store, launch.base, launch.search.workers.usual
+    noise = Printed(store, attempt.number, DRIVER_LOG, NullReporter(), every_s=base.run.store.segment_every)
+    console.event(f"starting Ray (cluster.address {base.cluster.address}) …")
+    stopping.shield()
+    try:
+        here = slots_here(launch) if base.cluster.address == "local" else 0
+    except UnschedulableError as error:
+        return SweepEnding("limit", EXIT_UNSCHEDULABLE, store.uri, error.message, error)
+    with noise, scratch_directory("pliant-sweep-") as scratch, cluster(base, workers=here * usual):
+        stopping.arm()
+        attempt.write(CLUSTER, encode(place()))
+        slots = here or launch.search.settings.slots or available_workers(base) // usual
+        if available_workers(base) < usual:
+            refusal = too_small(base, available_workers(base))
+            return SweepEnding("limit", EXIT_UNSCHEDULABLE, store.uri, refusal.message, refusal)
+        sweep = build_sweep(launch.search, slots=slots, record=log.record)
+        replay(entries, sweep)
+        sweep.begin(launch.search.settings, launch.narrowed)
+        bulletin = RemoteBulletin()
+        stopping.attach(bulletin.request)
+        desk = SweepDesk(launch, sweep, bulletin.request, asked=lambda: stopping.asked)
+        table = SweepTable(console)
+        executor = Executor(desk, bulletin, folder=scratch, slots=slots)
+        thread, box = in_thread(executor.run)
+        while thread.is_alive():
+            thread.join(_LOOK_S)  # short, so that signals are seen
+            bulletin.drain()
+            table.show(desk.screen)
+        table.show(desk.screen, now=True)
+        console.close()
+    return _ending(store.uri, box.get("error"), desk.finished, stopping)
+
+
+def slots_here(launch: SweepLaunch) -> int:
+    """Trials at once on this machine alone.
+
+    Raises:
+        UnschedulableError: not one fits.
+    """
+    if launch.search.settings.slots is not None:
+        return launch.search.settings.slots
+    cpus = os.cpu_count() or 1
+    need = launch.base.elastic.resources_per_worker.get("CPU", 1.0) * launch.search.workers.usual
+    if need > cpus:
+        raise UnschedulableError(
+            "sweep.too-large",
+            f"a trial needs {need:g} CPUs ({launch.search.workers.usual} × elastic.resources_per_worker), this machine"
+            f" has {cpus}",
+            hint="lower elastic.resources_per_worker or elastic.min_workers, or say how many trials share the machine"
+            " all the same: sweep.slots",
+        )
+    return max(1, int(cpus // need)) if need else cpus
+
+
+def _ending(uri: str, raised: BaseException | None, finished: Finished | None, stopping: Stopping) -> SweepEnding:
+    if isinstance(raised, PliantError):
+        reason: StopReason = "damage" if isinstance(raised, DamageError) else "infrastructure"
+        return SweepEnding(reason, raised.exit_code, uri, raised.message, raised)
+    if raised is not None:
+        raise raised
+    if finished is None:
+        return SweepEnding("signal", stopping.exit_code, uri, "stopped")
+    if finished.reason == "user":
+        error = UserCodeError("sweep.failures", finished.text, hint="mend the pipeline, then resume with --accept-code")
+        return SweepEnding("user", EXIT_USER, uri, finished.text, error)
+    if finished.reason == "limit":
+        return SweepEnding("limit", EXIT_STOPPED, uri, finished.text)
+    return SweepEnding("done", EXIT_DONE, uri, finished.text)
+
+
+class SweepDesk:
+    """Between the sweep's state and the legs on the cluster; called by the executor's thread.
+
+    Args:
+        request: wishes something of a leg, or of all.
+        asked: whether the driver was asked to stop.
+    """
+
+    def __init__(
+        self, launch: SweepLaunch, sweep: Sweep, request: Callable[..., None], *, asked: Callable[[], bool]
+    ) -> None:
+        self._launch, self._sweep, self._request, self._asked = launch, sweep, request, asked
+        self._legs: dict[str, tuple[Leg, float]] = {}  # by key: the leg, and when it began or last reported
+        self._begun, self._count, self._hurried = time.monotonic(), 0, False
+        kind = launch.search.settings.scheduler.kind
+        self._milestones, self._durable = sweep.milestones, kind in _DURABLE
+        self.finished: Finished | None = None
+        self.screen = self._look()
+
+    @property
+    def over(self) -> bool:
+        """Whether no leg begins any more."""
+        return self.finished is not None or (self._asked() and not self._legs)
+
+    def next_leg(self) -> tuple[str, LegSpec, Mapping[str, float]] | None:
+        """As ``executor.Desk``."""
+        self._sweep.elapsed(time.monotonic() - self._begun)
+        if self._sweep.halt is not None and not self._hurried:
+            self._hurried = True
+            self._request(STOP)
+        if self._asked() or self.finished is not None:
+            return None
+        found = self._sweep.next_leg()
+        if isinstance(found, Finished):
+            self.finished = found
+        if not isinstance(found, Leg):
+            return None
+        key = f"{found.run}-{self._count}"
+        self._count += 1
+        self._legs[key] = (found, time.monotonic())
+        self.screen = self._look()
+        return key, self._spec(found), self._launch.base.elastic.resources_per_worker
+
+    def report(self, key: str, reached: Reached) -> bool:
+        """As ``executor.Desk``."""
+        leg, _ = self._legs[key]
+        self._legs[key] = (leg, time.monotonic())
+        values = {name: finite(value) for name, value in reached.values.items()}
+        report = Report(
+            leg.trial,
+            reached.samples,
+            values.get(self._launch.search.metric),
+            values,
+            round(reached.worker_seconds, 3),
+            leg.generation,
+        )
+        goes_on = self._sweep.report(report) == "continue"
+        self.screen = self._look()
+        return goes_on
+
+    def ended(self, key: str, outcome: Outcome) -> None:
+        """As ``executor.Desk``."""
+        leg, since = self._legs.pop(key)
+        trial, seconds = leg.trial, round((time.monotonic() - since) * leg.workers, 3)
+        if outcome.how in ("done", "left"):
+            self._sweep.left(trial)
+        elif outcome.how == "diverged":
+            samples = self._sweep.trials[trial].samples
+            self._sweep.ended(End(trial, "diverged", samples, outcome.text, outcome.signature, seconds))
+        else:
+            cause = outcome.cause or "infrastructure"
+            self._sweep.lost(Loss(trial, cause, outcome.text, outcome.signature, seconds))
+        self.screen = self._look()
+
+    def _look(self) -> SweepScreen:
+        elapsed = time.monotonic() - self._begun
+        search = self._launch.search
+        return screen_of(self._sweep, self._launch.name, search.metric, self._milestones, elapsed_s=elapsed)
+
+    def _spec(self, leg: Leg) -> LegSpec:
+        launch, store = self._launch, self._launch.record.store
+        config, origins = launch.trial_settings(leg.params)
+        trials = f"{store.uri}/{TRIALS}"
+        origin = launch.record.identity
+        own = {"name": leg.run, "sweep": _sweep_identity(launch, leg), "init": None}
+        inherited = {key: origin[key] for key in _INHERITED if key in origin}
+        donor = Donor(f"{trials}/{leg.donor_run}", leg.donor_samples or 0) if leg.donor_run else None
+        return LegSpec(
+            trial=leg.trial,
+            leg=leg.leg,
+            sweep_uri=store.uri,
+            run_uri=f"{trials}/{leg.run}",
+            pipeline=launch.ref,
+            identity={**inherited, **own},
+            settings=config_to_dict(config),
+            origins=origins,
+            length=launch.search.length,
+            reports=ReportPlan(tuple(self._milestones), leg.samples if leg.samples else -1, self._durable),
+            validation=launch.datasets.validation is not None,
+            workers=leg.workers,
+            donor=donor,
+        )
+
+
+_INHERITED = ("pipeline", "module", "attribute", "pliant", "data_digest", "validation_digest", "lanes", "seed")
+"""What the identity of a trial's run has from its sweep's."""
+
+
+def _sweep_identity(launch: SweepLaunch, leg: Leg) -> dict[str, Any]:
+    return {"name": launch.name, "trial": leg.trial, "generation": leg.generation, "params": dict(leg.params)}
