@@ -107,7 +107,9 @@ class _Reader:
         return Entry(dimension, self.path, options.get("when", {}), options.get("lr", "none"))
 
     def _kind(self, value: Mapping[str, Any]) -> str | None:
-        kinds = [key for key in value if key in KINDS and not (key == "log" and isinstance(value[key], bool))]
+        kinds = [key for key in value if key in KINDS]
+        if len(kinds) > 1 and not isinstance(value.get("log", []), list):
+            kinds.remove("log")  # the option of that name
         if "grid" in value:
             self.problem(
                 "asks for a grid, which is a searcher for the whole space",
@@ -191,8 +193,8 @@ class _Reader:
         if self.target.kind == "choice" or (kind == "int") != whole:
             better = "list its choices"
             if self.target.kind != "choice":
-                better = "write {int: [low, high], log: true}" if kind == "log" else "write {int: [low, high]}"
-                better = better if whole else "write {float: [low, high]}"
+                pair = show(bounds) if isinstance(bounds, list) else "[low, high]"
+                better = f"write {{{'int' if whole else 'float'}: {pair}{', log: true' if kind == 'log' else ''}}}"
             self.problem(f"takes {self.target.allowed}, not {kind}", better, kind)
             return None
         if not self._is_pair(kind, bounds):

@@ -71,14 +71,8 @@ def settle_batches(
             )
     if dimension.kind == "int":
         step = math.lcm(dimension.step, lanes)
-        if (dimension.high - dimension.low) % step == 0:
-            changed = replace(dimension, step=step)
-            space = replace(space, dimensions=tuple(changed if d is dimension else d for d in space.dimensions))
-        elif not problems.found:
-            hint = f"write step: {step}, and bounds that are so many apart"
-            problems.add(
-                "config.global-batch", ("space", BATCH), f"{BATCH} takes steps that are no multiples of {step}", hint
-            )
+        changed = replace(dimension, step=step)  # it has both ends, as these are multiples of the lanes
+        space = replace(space, dimensions=tuple(changed if d is dimension else d for d in space.dimensions))
     return config, settled, space
 
 
@@ -239,7 +233,7 @@ def check_overridden(space: Space, origins: Mapping[str, str], problems: Problem
         key = settings.get(dimension.name, dimension.name)
         given = origins[key].startswith(("override ", f"{problems.source}:"))
         if given and not dimension.when and key != BATCH:  # a batch is what the coupling refers to
-            message = f"{key} has no effect: the space searches {dimension.name}"
+            message = f"{key} has no effect: the space searches {'it' if key == dimension.name else dimension.name}"
             problems.found.append(
                 ConfigError("config.no-effect", message, hint="leave one of them out", location=origins[key])
             )

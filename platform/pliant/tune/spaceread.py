@@ -88,6 +88,7 @@ def _refuse(
         problems.add(_UNKNOWN, path, message or f"{name} is nothing that a space knows", words)
     elif keys in known or keys in set(sections(schema)):
         inner = [other for other in found if other.startswith(f"{name}.")]
+        inner = [key for key in inner if isinstance(value, Mapping) and key.rpartition(".")[2] in value] or inner
         reason = why_not(name)
         if keys not in known and inner:
             problems.add(_UNKNOWN, path, f"{name} is a section", f"write whole keys: {', '.join(inner[:4])}")
@@ -99,7 +100,8 @@ def _refuse(
         if target is not None:
             hint = f"{words} ({target.allowed})?"
         else:
-            hint = f"a space may name {', '.join(other for other in found if not other.startswith(SCHEDULE))}, schedule"
+            train = ", ".join(other for other in found if other.startswith("train."))
+            hint = f"a space may name settings of model and optim, schedule, {train}"
         problems.add(_UNKNOWN, path, f"{name} is not a setting", hint)
 
 
@@ -143,7 +145,8 @@ class _Conditions:
             return ()
 
         if other not in self._named:
-            meant, words = closest_key(other.split("."), [tuple(key.split(".")) for key in self._named])
+            others = [tuple(key.split(".")) for key in self._named if key != name]
+            meant, words = closest_key(other.split("."), others)
             hint = f"{words}?" if meant is not None else f"those searched are {', '.join(self._named)}"
             return problem(f"{other}, which is not searched", hint)
         if other == name:
@@ -231,6 +234,7 @@ def _constraint(
             known = [tuple(key.split(".")) for key in named] + [leaf.keys for leaf in leaves(type(base))]
             meant, words = closest_key(name.split("."), known)
             hint = f"{words}?" if meant is not None and ".".join(meant) != name else ""
+            hint = hint or ("" if "." in name else f"texts stand in quotes: '{name}'")
             problems.add(code, path, f"the constraint {text!r} names {name}, which has no value", hint)
             return None
         fixed[name] = value
