@@ -16,7 +16,7 @@ from pliant.cli.common import (
     is_quiet,
     say,
 )
-from pliant.errors import EXIT_INTERRUPTED
+from pliant.errors import EXIT_INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
     from pliant.storage.store import Store
@@ -33,9 +33,25 @@ def sweep(
     space: SpaceOption,
     overrides: OverridesArgument = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the sweep; default: pipeline and time.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what it would come to, trials, rows, worker-hours; start nothing.")
+    ] = False,
+    rows_per_second: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|RUN|SWEEP", help="With --dry-run: of one trial, as a number or as an earlier one measured it."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Search settings of a pipeline. Shows the plan first, and last the best trial and the command that goes on."""
+    if dry_run:
+        from pliant.cli.sweep_preview import show_preview
+
+        show_preview(pipeline, space, overrides or [], rows_per_second, as_json=as_json)
+        return
+    if rows_per_second is not None:
+        raise UsageError("sweep.speed", "--rows-per-second is for --dry-run")
     from pliant.tune.launch import new_sweep
 
     _run(new_sweep(pipeline, space, overrides or [], name=check_run_name(name) if name else None), as_json=as_json)

@@ -57,6 +57,9 @@ def resume(
         bool, typer.Option("--accept-code", help="Go on although the pipeline's files have changed; it is recorded.")
     ] = False,
     in_process: InProcessOption = False,
+    space: Annotated[
+        str | None, typer.Option("--space", metavar="SPACE", help="Of a sweep: a narrower space for new trials.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Go on with a run from its newest verified checkpoint, with any number of workers up to its lanes, or a sweep."""
@@ -67,6 +70,7 @@ def resume(
         _resume_sweep(
             found,
             overrides or [],
+            space=space,
             explain=explain,
             take_over=take_over,
             accept_code=accept_code,
@@ -74,6 +78,8 @@ def resume(
             as_json=as_json,
         )
         return
+    if space is not None:
+        raise UsageError("resume.space", "--space is for sweeps, and this is a run", location=found.store.uri)
     store = found.store
     if explain:
         from pliant.storage.explain import explain_resume
@@ -94,6 +100,7 @@ def _resume_sweep(
     sweep: Sweep,
     overrides: list[str],
     *,
+    space: str | None,
     explain: bool,
     take_over: bool,
     accept_code: bool,
@@ -110,7 +117,7 @@ def _resume_sweep(
         return
     from pliant.cli.sweep import resume_sweep
 
-    resume_sweep(sweep.store, overrides, take_over=take_over, accept_code=accept_code, as_json=as_json)
+    resume_sweep(sweep.store, overrides, space=space, take_over=take_over, accept_code=accept_code, as_json=as_json)
 
 
 def _run(launch: Launch, *, as_json: bool) -> None:
