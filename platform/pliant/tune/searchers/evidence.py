@@ -14,7 +14,7 @@ LOST = ("failed", "diverged", "out-of-memory")
 
 
 @dataclass(frozen=True)
-class Point:
+class Observation:
     """A point of the space and how good it is.
 
     Attributes:
@@ -52,7 +52,7 @@ class Evidence:
     def __init__(self, mode: Mode, milestones: Sequence[int], earlier: Sequence[tuple[Params, float | None]]) -> None:
         self.mode = mode
         self.milestones = tuple(milestones)
-        self._earlier = [Point(params, len(self.milestones), loss_of(value, mode)) for params, value in earlier]
+        self._earlier = [Observation(params, len(self.milestones), loss_of(value, mode)) for params, value in earlier]
         self._trials: dict[str, _Trial] = {}
 
     def add(self, suggestion: Suggestion) -> None:
@@ -66,18 +66,18 @@ class Evidence:
         if end.how in LOST:
             self._trials[end.trial].lost = True
 
-    def newest(self) -> list[Point]:
+    def newest(self) -> list[Observation]:
         """Every trial of which something is known, at the last milestone that it has passed; in order of suggestion."""
         points = list(self._earlier)
         for trial in self._sorted():
             if trial.lost:
-                points.append(Point(trial.params, 0, math.inf))
+                points.append(Observation(trial.params, 0, math.inf))
             elif trial.losses:
                 level = max(trial.losses)
-                points.append(Point(trial.params, level, trial.losses[level]))
+                points.append(Observation(trial.params, level, trial.losses[level]))
         return points
 
-    def at_highest(self, enough: int) -> list[Point]:
+    def at_highest(self, enough: int) -> list[Observation]:
         """All trials at one milestone: the highest that at least ``enough`` have passed; empty when none is. A lost
         trial counts at each of them."""
         for level in range(len(self.milestones), 0, -1):
@@ -86,19 +86,15 @@ class Evidence:
                 return points
         return []
 
-    def _at(self, level: int) -> list[Point]:
+    def _at(self, level: int) -> list[Observation]:
         points = [point for point in self._earlier if point.level == level]
         for trial in self._sorted():
             passed = [beyond for beyond in trial.losses if beyond >= level]
             if trial.lost:
-                points.append(Point(trial.params, level, math.inf))
+                points.append(Observation(trial.params, level, math.inf))
             elif passed:
-                points.append(Point(trial.params, level, trial.losses[min(passed)]))
+                points.append(Observation(trial.params, level, trial.losses[min(passed)]))
         return points
-
-    def pending(self) -> list[Params]:
-        """Points of which nothing is known yet, in order of suggestion."""
-        return [trial.params for trial in self._sorted() if not trial.lost and not trial.losses]
 
     def _sorted(self) -> list[_Trial]:
         return sorted(self._trials.values(), key=lambda trial: trial.number)
