@@ -115,7 +115,8 @@ class Sweep(State):
         self.slots, self._record = slots, record
         self._new: list[Entry] = []  # not recorded yet
         self._legs: dict[str, Leg] = {}  # that run
-        self._told: set[str] = set()  # of them, those that were told to leave
+        self._seats: dict[str, tuple[int, int]] = {}  # by trial of a leg, its place in the line when it was let run
+        self._told: set[str] = set()  # trials whose legs were told to leave
         self._exhausted = False  # the searcher has nothing left
 
     @property
@@ -184,14 +185,17 @@ class Sweep(State):
             if trial.live and trial.workers > self.workers.usual and self._waiting():
                 self._add(Resize(trial.id, self.workers.usual, "others wait for the workers"))
             self._settle()
-        return self.answer(report.trial)
+        answer = self.answer(report.trial)
+        if answer == "continue":
+            self._seats[trial.id] = self._line[trial.id]
+        return answer
 
     def answer(self, trial: str) -> Answer:
         """Whether a trial's leg may go on, as things stand. Asked also between reports: one that shall leave may be
         ended at once."""
         row, leg = self._trials[trial], self._legs.get(trial)
         fits = leg is None or (leg.generation, leg.workers) == (row.generation, row.workers)
-        if row.live and fits and self.halt is None:
+        if row.live and fits and self.halt is None and not self._passed_over(trial):
             return "continue"
         self._told.add(trial)
         return "leave"
@@ -199,6 +203,7 @@ class Sweep(State):
     def left(self, trial: str) -> None:
         """A leg has ended as it was told, and its slot is free."""
         self._legs.pop(trial, None)
+        self._seats.pop(trial, None)
         self._told.discard(trial)
 
     def lost(self, loss: Loss) -> None:
@@ -296,8 +301,15 @@ class Sweep(State):
             donor_run=run_name(here.donor, here.donor_generation) if cloned and here.donor else None,
             donor_samples=here.samples if cloned else None,
         )
-        self._legs[trial.id] = leg
+        self._legs[trial.id], self._seats[trial.id] = leg, self._line[trial.id]
         return leg
+
+    def _passed_over(self, trial: str) -> bool:
+        """Whether a running trial was paused and let go on at once, behind others that wait: it joins them."""
+        place = self._line[trial]
+        if self._seats.get(trial, place) == place:
+            return False
+        return any(self._line[other] < place for other in self._waiting())
 
     def _may_begin(self) -> bool:
         """Whether a new trial may begin: the number of trials, the scheduler and the searcher allow it."""
