@@ -1,4 +1,4 @@
-"""``pliant sync``: tells MLflow what it lacks of a run."""
+"""``pliant sync``: tells MLflow what it lacks of a run or sweep."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pliant.cli.common import JsonOption, RunArgument, emit, open_run
+from pliant.cli.common import JsonOption, RunArgument, emit, open_any
 
 
 def sync(
@@ -17,23 +17,24 @@ def sync(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Deliver to MLflow what it lacks of a run: after an outage, or to another store with tracking.uri=…"""
+    """Deliver to MLflow what it lacks of a run or sweep: after an outage, or to another store with tracking.uri=…"""
     import os
 
     from pliant.errors import PliantError, StorageError
-    from pliant.track.background import connect, deliver_all, reason
+    from pliant.track.background import outbox, reason
     from pliant.track.settings import masked, settle_uri
+    from pliant.track.status import is_sweep
     from pliant.train.recorded import load_recorded, recorded_pipeline
 
     given = overrides or []
-    record = open_run(run, [text for text in given if not text.startswith("tracking.")]).record
+    record = open_any(run, [text for text in given if not text.startswith("tracking.")]).record
     ref = recorded_pipeline(record)
     config, _ = load_recorded(record, ref, [text for text in given if text.startswith("tracking.")])
     storage = config.run.storage
     uri = masked(settle_uri(config.tracking, storage, os.environ)[0])
     try:
-        delivery = connect(record, config.tracking, storage)
-        truth = deliver_all(delivery, record, ref, config, model=config.tracking.model)
+        box = outbox(record, ref, config)
+        truth = box.deliver(last=True)
     except PliantError:
         raise
     except Exception as error:
@@ -43,7 +44,7 @@ def sync(
             hint="nothing is lost: run the command again when it answers",
             location=uri,
         ) from error
-    step = delivery.delivered_step()
-    result = {"run": record.store.uri, "tracking": uri, "id": delivery.run_id, "status": truth.status, "step": step}
-    text = f"MLflow at {uri} has the run as {delivery.run_id}: {truth.status}, metrics up to step {step}"
+    what, figure = ("sweep", "trials") if is_sweep(record) else ("run", "step")
+    result = {what: record.store.uri, "tracking": uri, "id": box.run_id, "status": truth.status, figure: box.delivered}
+    text = f"MLflow at {uri} has the {what} as {box.run_id}: {truth.status}, {box.reached}"
     emit(result, as_json=as_json, text=text)

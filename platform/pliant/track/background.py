@@ -1,4 +1,4 @@
-"""Delivers a run to its tracker beside training, in a thread of the driver. It never stops a run, nor holds it up."""
+"""Delivers a run, or a sweep, beside training, in a thread of the driver. It never stops a run, nor holds it up."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from pliant.errors import PliantError, StorageError
@@ -16,8 +17,9 @@ from pliant.storage.record import RunRecord
 from pliant.track.delivery import Delivery
 from pliant.track.history import TOLD_OBJECT, recorded_tracking
 from pliant.track.settings import TrackingSettings, masked, settle_uri
-from pliant.track.status import Truth
-from pliant.track.tracker import Card
+from pliant.track.status import Truth, is_sweep
+from pliant.track.tracker import Card, Tracker
+from pliant.track.trials import SweepDelivery
 
 _LAST_TRIES = 3
 _LONGEST_PAUSE_S = 60.0
@@ -38,16 +40,125 @@ class NoTracking:
 
 
 def start_tracking(record: RunRecord, ref: PipelineRef, config: RunConfig, tell: Callable[[str], None]) -> Tracking:
-    """Begins to deliver a run, first after ``tracking.every`` seconds.
+    """Begins to deliver a run, or a sweep with all its trials, first after ``tracking.every`` seconds.
 
     Args:
+        config: the run's settings; of a sweep those that all its trials share.
         tell: shows a line.
     """
-    return NoTracking() if config.tracking.kind == "none" else BackgroundTracking(record, ref, config, tell)
+    if config.tracking.kind == "none":
+        return NoTracking()
+    return BackgroundTracking(record, config.tracking, outbox(record, ref, config), tell)
+
+
+class Outbox(Protocol):
+    """What is to be delivered: a run's record, or a sweep's with those of its trials."""
+
+    def deliver(self, *, last: bool) -> Truth:
+        """Delivers what can be delivered now; returns the status that it set.
+
+        Args:
+            last: of this process: with the model of a run or sweep that has ended as it should.
+
+        Raises:
+            Exception: whatever the store, the storage, or building the model raises.
+        """
+        ...
+
+    @property
+    def run_id(self) -> str | None:
+        """In the tracker, once it is known."""
+        ...
+
+    @property
+    def delivered(self) -> int:
+        """How far it has come: of a run its newest step, of a sweep trials that are there to their end."""
+        ...
+
+    @property
+    def reached(self) -> str:
+        """The same for people."""
+        ...
+
+
+@dataclass
+class RunOutbox:
+    """A run."""
+
+    record: RunRecord
+    ref: PipelineRef
+    config: RunConfig
+    delivery: Delivery | None = None
+
+    def deliver(self, *, last: bool) -> Truth:
+        if self.delivery is None:
+            self.delivery = connect(self.record, self.config.tracking, self.config.run.storage)
+        truth = self.delivery.deliver()
+        due = self.delivery.model_due(truth) if last and self.config.tracking.model else None
+        if due is not None:
+            from pliant.track.model import trained_model
+
+            with trained_model(self.record, self.ref, self.config, due) as trained:
+                self.delivery.deliver_model(due, trained, self.config.tracking)
+        return truth
+
+    @property
+    def run_id(self) -> str | None:
+        return self.delivery.run_id if self.delivery else None
+
+    @property
+    def delivered(self) -> int:
+        return self.delivery.delivered_step() if self.delivery else 0
+
+    @property
+    def reached(self) -> str:
+        return f"metrics up to step {self.delivered}"
+
+
+@dataclass
+class SweepOutbox:
+    """A sweep with all its trials."""
+
+    record: RunRecord
+    ref: PipelineRef
+    config: RunConfig
+    delivery: SweepDelivery | None = None
+
+    def deliver(self, *, last: bool) -> Truth:
+        tracking = self.config.tracking
+        if self.delivery is None:
+            self.delivery = connect_sweep(self.record, tracking, self.config.run.storage)
+        truth = self.delivery.deliver()
+        due = self.delivery.model_due(truth) if last and tracking.model else None
+        if due is not None:
+            from pliant.track.model import trained_model
+            from pliant.train.recorded import load_recorded
+
+            config = load_recorded(due.record, self.ref).config
+            with trained_model(due.record, self.ref, config, due.checkpoint) as trained:
+                self.delivery.deliver_model(due, trained, tracking)
+        return truth
+
+    @property
+    def run_id(self) -> str | None:
+        return self.delivery.run_id if self.delivery else None
+
+    @property
+    def delivered(self) -> int:
+        return self.delivery.delivered_trials() if self.delivery else 0
+
+    @property
+    def reached(self) -> str:
+        return f"{self.delivered} trials to their end"
+
+
+def outbox(record: RunRecord, ref: PipelineRef, config: RunConfig) -> Outbox:
+    """What a record has to tell."""
+    return SweepOutbox(record, ref, config) if is_sweep(record) else RunOutbox(record, ref, config)
 
 
 def connect(record: RunRecord, settings: TrackingSettings, storage: str) -> Delivery:
-    """Delivery to the store that settings name. Imports MLflow, which takes seconds.
+    """Delivery of a run to the store that settings name. Imports MLflow, which takes seconds.
 
     Args:
         storage: ``run.storage``.
@@ -55,6 +166,15 @@ def connect(record: RunRecord, settings: TrackingSettings, storage: str) -> Deli
     Raises:
         Exception: the store cannot be opened.
     """
+    return Delivery(record, *_place(record, settings, storage))
+
+
+def connect_sweep(record: RunRecord, settings: TrackingSettings, storage: str) -> SweepDelivery:
+    """The same of a sweep."""
+    return SweepDelivery(record, *_place(record, settings, storage))
+
+
+def _place(record: RunRecord, settings: TrackingSettings, storage: str) -> tuple[Tracker, str, Card]:
     from pliant.track.mlflow import MlflowTracker
 
     uri, _ = settle_uri(settings, storage, os.environ)
@@ -62,23 +182,7 @@ def connect(record: RunRecord, settings: TrackingSettings, storage: str) -> Deli
     name = str(record.identity["name"])
     start_ms = round(float(record.identity["created"]) * 1000)
     card = Card(record.run_id, name, settings.experiment or pipeline, start_ms)
-    return Delivery(record, MlflowTracker(uri, storage), uri, card)
-
-
-def deliver_all(delivery: Delivery, record: RunRecord, ref: PipelineRef, config: RunConfig, *, model: bool) -> Truth:
-    """Everything that can be delivered now, the model of a finished run included. Returns the status that was set.
-
-    Raises:
-        Exception: as ``Delivery.deliver``, and as building the model does.
-    """
-    truth = delivery.deliver()
-    due = delivery.model_due(truth) if model else None
-    if due is not None:
-        from pliant.track.model import trained_model
-
-        with trained_model(record, ref, config, due) as trained:
-            delivery.deliver_model(due, trained)
-    return truth
+    return MlflowTracker(uri, storage), uri, card
 
 
 def reason(error: BaseException) -> str:
@@ -90,9 +194,9 @@ def reason(error: BaseException) -> str:
 class BackgroundTracking:
     """The thread."""
 
-    def __init__(self, record: RunRecord, ref: PipelineRef, config: RunConfig, tell: Callable[[str], None]) -> None:
-        self._record, self._ref, self._config, self._tell = record, ref, config, tell
-        self._delivery: Delivery | None = None
+    def __init__(self, record: RunRecord, settings: TrackingSettings, box: Outbox, tell: Callable[[str], None]) -> None:
+        self._record, self._settings, self._box, self._tell = record, settings, box, tell
+        self._what = "sweep" if is_sweep(record) else "run"
         self._failing: str | None = None
         self._hopeless = False
         self._ending, self._give_up, self._done = threading.Event(), threading.Event(), threading.Event()
@@ -100,7 +204,7 @@ class BackgroundTracking:
 
     def finish(self, within: float) -> None:
         if self._failing is not None:  # it has been away for a while already
-            within = min(within, self._config.tracking.stop_within)
+            within = min(within, self._settings.stop_within)
         self._ending.set()
         try:
             in_time = self._done.wait(within)
@@ -110,44 +214,37 @@ class BackgroundTracking:
             self._give_up.set()
             self._failing = self._failing or f"it was not waited for longer than {within:g} s"
         if self._failing is not None:
-            step = self._delivery.delivered_step() if self._delivery else 0
             self._tell(
-                f"{self._where} does not have all of the run (metrics up to step {step}): {self._failing}\n"
+                f"{self._where} does not have all of the {self._what} ({self._box.reached}): {self._failing}\n"
                 f"  deliver the rest with: pliant sync {self._record.store.uri}"
             )
-        elif self._delivery is not None:
-            self._tell(f"{self._where} has the run as {self._delivery.run_id}")
+        elif self._box.run_id is not None:
+            self._tell(f"{self._where} has the {self._what} as {self._box.run_id}")
 
     @property
     def _where(self) -> str:
-        return f"MLflow at {masked(self._config.tracking.uri or '')}"
+        return f"MLflow at {masked(self._settings.uri or '')}"
 
     def _run(self) -> None:
-        pause = every = self._config.tracking.every
+        pause = every = self._settings.every
         while not self._ending.wait(pause):
-            pause = every if self._try(final=False) else min(2 * pause, max(_LONGEST_PAUSE_S, every))
+            pause = every if self._try(last=False) else min(2 * pause, max(_LONGEST_PAUSE_S, every))
         for tries in range(_LAST_TRIES):
-            if self._try(final=True) or self._hopeless or self._give_up.wait(float(tries + 1)):
+            if self._try(last=True) or self._hopeless or self._give_up.wait(float(tries + 1)):
                 break
         self._done.set()
 
-    def _try(self, *, final: bool) -> bool:
+    def _try(self, *, last: bool) -> bool:
         """One delivery; tells of the first failure in a row, and of the first success after it."""
-        settings = self._config.tracking
         try:
-            if self._delivery is None:
-                self._delivery = connect(self._record, settings, self._config.run.storage)
-            if final:
-                deliver_all(self._delivery, self._record, self._ref, self._config, model=settings.model)
-            else:
-                self._delivery.deliver()
+            self._box.deliver(last=last)
         except Exception as error:
-            if self._failing is None and not final:
+            if self._failing is None and not last:
                 self._tell(f"{self._where} cannot be told just now; training goes on: {reason(error)}")
             self._failing = reason(error)
             self._hopeless = isinstance(error, PliantError) and not isinstance(error, StorageError)
             return False
-        if self._failing is not None and not final:
+        if self._failing is not None and not last:
             self._tell(f"{self._where} is caught up")
         self._failing = None
         return True
@@ -167,7 +264,7 @@ def settle_status(record: RunRecord) -> str | None:
     if recorded is None or recorded[0].kind == "none" or record.store.head(told) is not None:
         return None
     try:
-        truth = connect(record, *recorded).set_status()
+        truth = (connect_sweep if is_sweep(record) else connect)(record, *recorded).set_status()
         record.store.put_if_absent(told, encode({"status": truth.status, "time": time.time()}))
     except Exception as error:
         return f"MLflow could not be told that the run's driver died: {reason(error)}"

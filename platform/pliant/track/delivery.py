@@ -11,50 +11,25 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
 
 from pliant.storage.layout import CheckpointRef, attempt_key, decode, encode
-from pliant.storage.logs import read_log_after
 from pliant.storage.record import RunRecord
-from pliant.storage.view import View
+from pliant.storage.store import Store
+from pliant.storage.view import STEP_LOGS, View
+from pliant.track.curves import Curves, Source, Steps
 from pliant.track.goodput import Account
 from pliant.track.history import CONFIG, RESOLVED, Facts, artifact, datasets, read_facts
 from pliant.track.lives import read_accounts, spent
-from pliant.track.names import numbers, ranges, stored_name, tag_value
-from pliant.track.settings import masked
+from pliant.track.names import tag_value
+from pliant.track.settings import TrackingSettings, masked
 from pliant.track.status import Truth, truth_of
-from pliant.track.tracker import Card, Point, Tracker, TrainedModel
+from pliant.track.tracker import Card, Tracker, TrainedModel
 
 MODEL_TAG = "pliant.model"
+REGISTERED_TAG = "pliant.registered"
 _CLOSED_TAG = "pliant.attempts_delivered"
-_POINTS_PER_CALL = 1000
-
-
-@dataclass(frozen=True)
-class _Item:
-    """One entry of a log as the tracker shall have it; ``values`` by stored name, the ``anchor`` among them."""
-
-    anchor: str
-    step: int
-    time_ms: int
-    values: dict[str, float]
-
-
-@dataclass
-class _Log:
-    """How far a log has been delivered by this process.
-
-    Attributes:
-        cut: whether only steps that a checkpoint covers are delivered while the run goes on.
-        positions: last entry read, by attempt.
-    """
-
-    name: str
-    cut: bool
-    positions: dict[int, int] = field(default_factory=dict)
 
 
 class Delivery:
@@ -65,21 +40,19 @@ class Delivery:
         tracker: where to.
         uri: of the tracker's store: a run has one counterpart in each.
         card: what its counterpart is created with.
+        sources: of its metrics; default: those of a run that trains.
     """
 
-    def __init__(self, record: RunRecord, tracker: Tracker, uri: str, card: Card) -> None:
+    def __init__(
+        self, record: RunRecord, tracker: Tracker, uri: str, card: Card, sources: Sequence[Source] | None = None
+    ) -> None:
         self._record, self._tracker, self._card = record, tracker, card
-        self._key = f"tracking/{blake2b(uri.encode(), digest_size=8).hexdigest()}.json"
-        self._uri = masked(uri)
+        self._uri = uri
         self.run_id: str | None = None
         """The run's id in the tracker, once it is known."""
-        self._logs = (_Log("metrics", True), _Log("evaluations", True), _Log("system", False))
-        self._known: dict[str, dict[int, int]] = {}
+        self._curves = Curves(tracker, None)
+        self._sources = [Steps("metrics"), Steps("evaluations"), Steps("system")] if sources is None else sources
         self._newest_step = 0
-        self._replaced: dict[tuple[str, int], _Item] = {}
-        self._uncompared = False
-        self._renamed: dict[str, str] = {}
-        self._infinite: dict[str, list[int]] = {}
         self._checkpoints: set[str] | None = None
         self._facts = Facts()
         self._closed: int | None = None
@@ -95,16 +68,21 @@ class Delivery:
             view = self._record.view()  # before the status: of a driver that has ended, it then shows the last word
             truth = self.set_status()
             self._deliver_history(view)
-            for log in self._logs:
-                self._deliver_log(log, view, math.inf if truth.ended or not log.cut else _covered(view))
+            for source in self._sources:
+                whole = truth.ended or source.log not in STEP_LOGS
+                last_step = math.inf if whole else covered(view)
+                newest = self._curves.add(source.moments(self._record, view, self._curves, last_step))
+                source.accept()
+                if source.log == "metrics":
+                    self._newest_step = max(self._newest_step, newest)
             self._deliver_checkpoints(view)
-            self._set_tags(self._notes())
+            self.set_tags(self._curves.notes())
             if truth.ended:
-                self._set_tags(_time_tags(read_accounts(self._record)))
-            self._uncompared = False
+                self.set_tags(_time_tags(read_accounts(self._record)))
+            self._curves.noted()
             return truth
         except BaseException:
-            self._known.clear()  # a call that failed may have succeeded: ask again
+            self._curves.forget()
             raise
 
     def set_status(self) -> Truth:
@@ -112,9 +90,9 @@ class Delivery:
         self._attach()
         while True:
             truth = truth_of(self._record)
-            if self._tracker.status() != truth.status:
+            if self._tracker.look().status != truth.status:
                 self._tracker.set_status(truth.status, truth.time_ms)
-            self._set_tags({"pliant.state": truth.state})
+            self.set_tags({"pliant.state": truth.state})
             # Another driver may have begun or ended meanwhile, and have said so before this did.
             if truth_of(self._record).status == truth.status:
                 return truth
@@ -124,47 +102,43 @@ class Delivery:
         if truth.status != "FINISHED":
             return None
         usable = self._record.view().checkpoints()
-        return usable[0] if usable and self._tracker.tags().get(MODEL_TAG) != usable[0].name else None
+        return usable[0] if usable and self._tracker.look().tags.get(MODEL_TAG) != usable[0].name else None
 
-    def deliver_model(self, ref: CheckpointRef, model: TrainedModel) -> None:
-        """Logs the model of a checkpoint."""
+    def deliver_model(self, ref: CheckpointRef, model: TrainedModel, settings: TrackingSettings) -> None:
+        """Logs the model of a checkpoint, and registers it where there is a name to register it by."""
         self._tracker.add_model(model)
+        if settings.register_as is not None:
+            version = self._tracker.register(settings.register_as, settings.alias, model.metadata)
+            self.set_tags({REGISTERED_TAG: f"models:/{settings.register_as}/{version}"})
         self._tracker.set_tags({MODEL_TAG: ref.name})
 
     def delivered_step(self) -> int:
         """The newest step that is known to be there."""
         return self._newest_step
 
+    def tag(self, key: str) -> str | None:
+        """A tag's value as the tracker has it."""
+        return self._tags.get(key) or self._tracker.look().tags.get(key)
+
     def _attach(self) -> None:
         """The run's counterpart: the one that the record names, else one made for it, else a new one."""
         if self.run_id is not None:
             return
-        store = self._record.store
-        if store.head(self._key) is None:
-            run_id = self._tracker.find(self._card)
-            mine = None
-            if run_id is None:
-                run_id = mine = self._tracker.create(self._card)
-            chosen = {"run_id": run_id, "uri": self._uri, "time": time.time()}
-            if not store.put_if_absent(self._key, encode(chosen)) and mine and self._recorded() != mine:
-                self._tracker.drop(mine)  # another driver was faster
-        run_id = self._recorded()
+        store, key = self._record.store, f"{place_of(self._uri)}.json"
+        run_id = recorded_id(store, key) or settle_id(store, key, self._uri, self._tracker, self._card)
         self._tracker.attach(run_id)
         self.run_id = run_id
-
-    def _recorded(self) -> str:
-        return str(decode(self._record.store.get(self._key), f"{self._record.store.uri}/{self._key}")["run_id"])
 
     def _deliver_history(self, view: View) -> None:
         """Settings, datasets, code, and what each attempt says of itself."""
         facts = read_facts(self._record, view, self._facts)
         if facts is self._facts:
             return
+        there = self._tracker.look()
         if self._closed is None:
-            self._closed = int(self._tracker.tags().get(_CLOSED_TAG, 0))
+            self._closed = int(there.tags.get(_CLOSED_TAG, 0))
             self._tracker.add_datasets(datasets(self._record))
-        there = self._tracker.params()
-        if missing := {key: value for key, value in facts.params.items() if key not in there}:
+        if missing := {key: value for key, value in facts.params.items() if key not in there.params}:
             self._tracker.add_params(missing)
         for number, name in sorted(facts.objects - self._facts.objects):
             if number > self._closed and (data := artifact(self._record, number, name)) is not None:
@@ -172,71 +146,9 @@ class Delivery:
                 if name == CONFIG and number == facts.newest_driver:
                     self._tracker.add_artifact(RESOLVED, data)
         # What attempts before the newest driver's have to say they have said: later processes need not look.
-        self._set_tags({**facts.tags, _CLOSED_TAG: str(max(facts.newest_driver - 1, 0))})
+        self.set_tags({**facts.tags, _CLOSED_TAG: str(max(facts.newest_driver - 1, 0))})
         self._facts = facts
-        self._known.clear()  # where another driver has been at work it may have delivered as well
-
-    def _deliver_log(self, log: _Log, view: View, last_step: float) -> None:
-        batch: list[_Item] = []
-        positions, newest = dict(log.positions), 0
-        for attempt, seq, entry in read_log_after(self._record.store, view, log.name, positions):
-            if entry["step"] > last_step:
-                break
-            item = self._item(log.name, entry)
-            positions[attempt] = seq
-            if item is None:
-                continue
-            newest = item.step
-            there = self._there(item.anchor).get(item.step)
-            if there is not None:
-                if there != item.time_ms:
-                    self._replaced[(log.name, item.step)] = item
-                    self._uncompared = True
-                continue
-            if batch and sum(len(i.values) for i in batch) + len(item.values) > _POINTS_PER_CALL:
-                self._send(batch)
-                batch = []
-            batch.append(item)
-        self._send(batch)
-        log.positions = positions
-        if log.name == "metrics":
-            self._newest_step = max(self._newest_step, newest)
-
-    def _item(self, log: str, entry: dict[str, Any]) -> _Item | None:
-        """An entry's metrics under the names they are stored by; notes what is renamed or infinite."""
-        prefix = {"evaluations": "eval/", "system": f"system/{entry.get('node')}/"}.get(log, "")
-        if prefix:
-            entry = {key: value for key, value in entry.items() if key != "attempt"}
-        values = {}
-        for name, value in numbers(entry, prefix).items():
-            stored = stored_name(name)
-            if stored != name:
-                self._renamed[name] = stored
-            if math.isinf(value):
-                self._infinite.setdefault(stored, []).append(entry["step"])
-            values[stored] = value
-        if not values:
-            return None
-        anchor = f"{prefix}loss" if f"{prefix}loss" in values else min(values)
-        return _Item(anchor, int(entry["step"]), round(entry["time"] * 1000), values)
-
-    def _there(self, anchor: str) -> dict[int, int]:
-        """Time in ms by step of what the tracker has of a metric."""
-        if anchor not in self._known:
-            self._known[anchor] = {step: time_ms for step, (time_ms, _) in self._tracker.history(anchor).items()}
-        return self._known[anchor]
-
-    def _send(self, items: list[_Item]) -> None:
-        # The anchor last: where it is, the rest of its entry is too, however the store cuts a large batch.
-        points = [
-            Point(key, item.values[key], item.step, item.time_ms)
-            for item in items
-            for key in (*(item.values.keys() - {item.anchor}), item.anchor)
-        ]
-        for start in range(0, len(points), _POINTS_PER_CALL):
-            self._tracker.send(points[start : start + _POINTS_PER_CALL])
-        for item in items:
-            self._there(item.anchor)[item.step] = item.time_ms
+        self._curves.forget()  # where another driver has been at work it may have delivered as well
 
     def _deliver_checkpoints(self, view: View) -> None:
         if self._checkpoints is None:
@@ -251,34 +163,50 @@ class Delivery:
                 continue  # retention was faster
             self._checkpoints.add(path)
 
-    def _notes(self) -> dict[str, str]:
-        notes = {}
-        if self._renamed:
-            notes["pliant.renamed_metrics"] = json.dumps(self._renamed, ensure_ascii=False)
-        if self._infinite:
-            listed = "; ".join(f"{key}: {ranges(steps)}" for key, steps in sorted(self._infinite.items()))
-            notes["pliant.infinite"] = f"{listed} (stored as ±1.797e+308)"
-        if self._uncompared and (differ := self._differences()):
-            notes["pliant.steps_that_differ"] = differ
-        return notes
-
-    def _differences(self) -> str:
-        """Steps whose values here are those of a first training of them, and in which metrics."""
-        names = sorted({key for item in self._replaced.values() for key in item.values})
-        there = {name: self._tracker.history(name) for name in names}
-        steps, keys = set(), set()
-        for item in self._replaced.values():
-            for key, value in item.values.items():
-                if item.step not in there[key] or not _same(value, there[key][item.step][1]):
-                    steps.add(item.step)
-                    keys.add(key)
-        return f"{ranges(steps)} (in {', '.join(sorted(keys))})" if steps else ""
-
-    def _set_tags(self, tags: dict[str, str]) -> None:
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Sets those that this process has not set so already."""
         new = {key: tag_value(value) for key, value in tags.items()}
         if changed := {key: value for key, value in new.items() if self._tags.get(key) != value}:
             self._tracker.set_tags(changed)
             self._tags |= changed
+
+
+def place_of(uri: str) -> str:
+    """Where a record keeps the ids that its runs have in a tracker's store."""
+    return f"tracking/{blake2b(uri.encode(), digest_size=8).hexdigest()}"
+
+
+def recorded_id(store: Store, key: str) -> str | None:
+    """The id that a record has of a run in a tracker; None where it has none."""
+    try:
+        return str(decode(store.get(key), f"{store.uri}/{key}")["run_id"])
+    except FileNotFoundError:
+        return None
+
+
+def settle_id(store: Store, key: str, uri: str, tracker: Tracker, card: Card) -> str:
+    """Records the id of the run that was made for this card, or of a new one. Of processes that do so at once one wins.
+
+    Args:
+        key: of the object that names it.
+    """
+    found = tracker.find(card)
+    return name_id(store, key, uri, found) if found is not None else new_id(store, key, uri, tracker, card)
+
+
+def new_id(store: Store, key: str, uri: str, tracker: Tracker, card: Card) -> str:
+    """As ``settle_id``, where there is known to be none."""
+    mine = tracker.create(card)
+    recorded = name_id(store, key, uri, mine)
+    if recorded != mine:
+        tracker.drop(mine)  # another driver was faster
+    return recorded
+
+
+def name_id(store: Store, key: str, uri: str, run_id: str) -> str:
+    """Records an id unless one is recorded already; returns the one that is."""
+    chosen = {"run_id": run_id, "uri": masked(uri), "time": time.time()}
+    return run_id if store.put_if_absent(key, encode(chosen)) else recorded_id(store, key) or run_id
 
 
 def _time_tags(accounts: Sequence[Account]) -> dict[str, str]:
@@ -290,10 +218,6 @@ def _time_tags(accounts: Sequence[Account]) -> dict[str, str]:
     return {"pliant.seconds": json.dumps(seconds), "pliant.seconds_by_cause": json.dumps(causes), **share}
 
 
-def _covered(view: View) -> int:
+def covered(view: View) -> int:
     """The newest committed checkpoint's step: a resume starts there, or further on."""
     return max((ref.step for ref in view.checkpoints()), default=0)
-
-
-def _same(ours: float, theirs: float) -> bool:
-    return ours == theirs or (math.isnan(ours) and math.isnan(theirs)) or (math.isinf(ours) and abs(theirs) > 1.797e308)

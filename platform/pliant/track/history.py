@@ -24,6 +24,8 @@ from pliant.track.tracker import DatasetCard
 
 CONFIG = "config.yaml"
 RESOLVED = "config.resolved.yaml"
+_SWEEP = "sweep.yaml"
+"""Of a sweep: its settings and its search space."""
 TOLD_OBJECT = "tracked.json"
 """Of a driver that died without a word: that the tracker has been told so."""
 _LIVING = frozenset({"claim.json", "heartbeat.json", "stop-request.json", TOLD_OBJECT})
@@ -58,11 +60,10 @@ def read_facts(record: RunRecord, view: View, before: Facts) -> Facts:
     if objects == before.objects:
         return before
     drivers = [a for a in attempts if a.claim.kind == "driver"]
-    configs = [a.number for a in drivers if CONFIG in a.objects]
     return Facts(
         objects,
         drivers[-1].number if drivers else 0,
-        _params(record, configs),
+        _params(record, [a for a in drivers if CONFIG in a.objects]),
         {**_attempt_tags(record, view, attempts), **_code_tags(record, attempts)},
     )
 
@@ -115,17 +116,31 @@ def datasets(record: RunRecord) -> list[DatasetCard]:
     return cards
 
 
-def _params(record: RunRecord, configs: list[int]) -> dict[str, str]:
+def _params(record: RunRecord, starts: list[AttemptInfo]) -> dict[str, str]:
     """Of the first start; settings that it did not know yet, of the newest."""
     params: dict[str, str] = {}
-    for number in dict.fromkeys((configs[-1], configs[0]) if configs else ()):
-        for key, value in flatten(_config(record, number)):
-            params[stored_name(key)] = shortened(masked(value), RESOLVED)
+    for start in (starts[-1], starts[0]) if starts else ():
+        for name in (CONFIG, _SWEEP):
+            if name in start.objects:
+                for key, value in flatten(_config(record, start.number, name)):
+                    params[stored_name(key)] = shortened(masked(value), RESOLVED if name == CONFIG else name)
     return params
 
 
-def _config(record: RunRecord, number: int) -> dict[str, Any]:
-    key = attempt_key(number, CONFIG)
+def first_config(record: RunRecord) -> dict[str, Any] | None:
+    """The settings of a run's first start; None before it."""
+    configs = [a.number for a in record.attempts() if CONFIG in a.objects]
+    return _config(record, configs[0]) if configs else None
+
+
+def newest_config(record: RunRecord) -> bytes | None:
+    """The settings of a run's newest start, as they stand in its record; None before the first."""
+    configs = [a.number for a in record.attempts() if CONFIG in a.objects]
+    return artifact(record, configs[-1], CONFIG) if configs else None
+
+
+def _config(record: RunRecord, number: int, name: str = CONFIG) -> dict[str, Any]:
+    key = attempt_key(number, name)
     value = parse_yaml(record.store.get(key).decode(), f"{record.store.uri}/{key}").value
     return value if isinstance(value, dict) else {}
 

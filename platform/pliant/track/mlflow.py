@@ -6,6 +6,7 @@ The client's calls name the run; the fluent API, with its active run and its MLF
 from __future__ import annotations
 
 import contextlib
+import copy
 import fcntl
 import json
 import logging
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pliant.track.settings import home, sqlite_file
-from pliant.track.tracker import Card, DatasetCard, Point, Status, TrainedModel
+from pliant.track.tracker import Card, Counterpart, DatasetCard, Point, Status, TrainedModel
 
 for _name, _value in {
     # Without these a server that is away would be waited for for minutes, call by call.
@@ -39,13 +40,16 @@ from mlflow.entities import (  # noqa: E402
     LoggedModelStatus,
     Metric,
     Param,
+    Run,
     RunTag,
 )
 from mlflow.exceptions import MlflowException  # noqa: E402
 from mlflow.models import Model, infer_signature  # noqa: E402
 
 RUN_TAG = "pliant.run_id"
+PARENT_TAG = "mlflow.parentRunId"
 _ITEMS_PER_CALL = 100
+_RUNS_PER_CALL = 1000
 _MODEL = "model"
 _SOURCES = {"s3": "s3", "gs": "gs", "az": "wasbs"}
 _ours = threading.local()
@@ -104,7 +108,7 @@ class MlflowTracker:
 
     @_quiet
     def create(self, card: Card) -> str:
-        tags = {RUN_TAG: card.run_id}
+        tags = {**card.tags, RUN_TAG: card.run_id, **({PARENT_TAG: card.parent} if card.parent else {})}
         made = self._client.create_run(self._experiment(card.experiment), card.start_ms, tags, run_name=card.name)
         return made.info.run_id
 
@@ -118,8 +122,24 @@ class MlflowTracker:
         self._run_id = run_id
 
     @_quiet
-    def status(self) -> str:
-        return self._client.get_run(self._run_id).info.status
+    def look(self) -> Counterpart:
+        return _counterpart(self._client.get_run(self._run_id))
+
+    @_quiet
+    def children(self) -> list[Counterpart]:
+        experiment = self._client.get_run(self._run_id).info.experiment_id
+        wanted, found, token = f"tags.`{PARENT_TAG}` = '{self._run_id}'", [], None
+        while page := self._client.search_runs([experiment], wanted, max_results=_RUNS_PER_CALL, page_token=token):
+            found += [_counterpart(run) for run in page]
+            token = page.token
+            if not token:
+                break
+        return found
+
+    def of(self, run_id: str) -> MlflowTracker:
+        other = copy.copy(self)
+        other._run_id = run_id
+        return other
 
     @_quiet
     def set_status(self, status: Status, time_ms: int) -> None:
@@ -129,16 +149,12 @@ class MlflowTracker:
             self._client.set_terminated(self._run_id, status, end_time=time_ms)
 
     @_quiet
-    def history(self, key: str) -> dict[int, tuple[int, float]]:
-        return {m.step: (m.timestamp, m.value) for m in self._client.get_metric_history(self._run_id, key)}
+    def history(self, key: str) -> dict[tuple[int, int], float]:
+        return {(m.step, m.timestamp): m.value for m in self._client.get_metric_history(self._run_id, key)}
 
     @_quiet
     def send(self, points: Sequence[Point]) -> None:
         self._client.log_batch(self._run_id, [Metric(p.key, p.value, p.time_ms, p.step) for p in points])
-
-    @_quiet
-    def params(self) -> dict[str, str]:
-        return dict(self._client.get_run(self._run_id).data.params)
 
     @_quiet
     def add_params(self, params: Mapping[str, str]) -> None:
@@ -151,10 +167,6 @@ class MlflowTracker:
                 # Another process may have been faster by a moment: its rows and these exclude each other.
                 if not {param.key for param in batch} <= self._client.get_run(self._run_id).data.params.keys():
                     raise
-
-    @_quiet
-    def tags(self) -> dict[str, str]:
-        return dict(self._client.get_run(self._run_id).data.tags)
 
     @_quiet
     def set_tags(self, tags: Mapping[str, str]) -> None:
@@ -207,6 +219,22 @@ class MlflowTracker:
         self._client.finalize_logged_model(logged.model_id, "READY")
         self._client.log_outputs(self._run_id, [LoggedModelOutput(logged.model_id, model.step)])
 
+    @_quiet
+    def register(self, name: str, alias: str, tags: Mapping[str, str]) -> int:
+        wanted = {key: str(value) for key, value in tags.items()}
+        with contextlib.suppress(MlflowException):  # it is there: a version can be added, or that says what is wrong
+            self._client.create_registered_model(name)
+        made = self._client.search_model_versions(f"name = '{name}' AND run_id = '{self._run_id}'")
+        version = next((v.version for v in made if wanted.items() <= v.tags.items()), None)
+        if version is None:
+            model_id = self._client.get_run(self._run_id).outputs.model_outputs[-1].model_id
+            source = f"models:/{model_id}"
+            version = self._client.create_model_version(
+                name, source, run_id=self._run_id, tags=wanted, model_id=model_id
+            ).version
+        self._client.set_registered_model_alias(name, alias, version)
+        return int(version)
+
     def _drop_unfinished(self, experiment_id: str) -> None:
         """A model whose upload was cut off would be found before a complete one."""
         wanted = f"name = '{_MODEL}' AND source_run_id = '{self._run_id}'"
@@ -232,6 +260,13 @@ class MlflowTracker:
         file = sqlite_file(self._uri)
         base = file.parent if file else home() if "://" in self._storage else Path(self._storage)
         return (base / "mlflow-artifacts").as_uri()
+
+
+def _counterpart(run: Run) -> Counterpart:
+    deleted = run.info.lifecycle_stage != "active"
+    return Counterpart(
+        run.info.run_id, run.info.status, deleted, run.data.params, run.data.tags, frozenset(run.data.metrics)
+    )
 
 
 def _dataset(card: DatasetCard) -> DatasetInput:

@@ -16,6 +16,7 @@ from pliant.units import Seconds
 _SCHEMES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https")
 _URI_VARIABLE = "MLFLOW_TRACKING_URI"
 _ON = where("tracking.kind", "mlflow")
+_MODEL = (_ON, where("tracking.model", True))
 
 
 class TrackingSettings(Settings):
@@ -36,7 +37,12 @@ class TrackingSettings(Settings):
     stop_within: Seconds = setting(8.0, on_resume="free", only_with=_ON, ge=0)
     """The same for a run that is stopped by a signal, whose time may be short."""
     model: bool = setting(True, on_resume="free", only_with=_ON)
-    """Log the trained model at the end of a run. The driver's host holds it whole in memory meanwhile."""
+    """Log the trained model at the end of a run, of a sweep that of its best trial. The driver's host holds it whole in
+    memory meanwhile."""
+    register_as: str | None = setting(None, on_resume="free", only_with=_MODEL, min_length=1, max_length=200)
+    """Name in MLflow's model registry under which this model is registered; null: it is not."""
+    alias: str = setting("best", on_resume="free", only_with=_MODEL, min_length=1, max_length=200)
+    """Alias in the registry that the newest such version has."""
     system_every: Seconds | None = setting(10.0, on_resume="free", only_with=_ON, gt=0)
     """Time between two samples of each node's CPU, memory, disk and network; null switches them off."""
 
@@ -46,6 +52,21 @@ class TrackingSettings(Settings):
         if uri is not None and (problem := _problem(uri)):
             raise ValueError(problem)
         return uri
+
+    @field_validator("register_as")
+    @classmethod
+    def _registrable(cls, name: str | None) -> str | None:
+        if name is not None and (re.search("[/:]", name) or name in (".", "..")):
+            raise ValueError(f"{name!r} is no name for MLflow's registry: it cannot hold / or :")
+        return name
+
+    @field_validator("alias")
+    @classmethod
+    def _known_to_mlflow(cls, alias: str) -> str:
+        if not re.fullmatch(r"[\w-]+", alias, re.ASCII) or alias.lower() == "latest" or re.fullmatch(r"[vV]\d+", alias):
+            allowed = "letters, digits, - and _, neither latest nor v and a number, which mean versions"
+            raise ValueError(f"{alias!r} is no alias that MLflow takes; allowed: {allowed}")
+        return alias
 
 
 def settle_uri(settings: TrackingSettings, storage: str, environment: Mapping[str, str]) -> tuple[str, str | None]:

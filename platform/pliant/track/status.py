@@ -19,6 +19,8 @@ from pliant.track.settings import masked
 from pliant.track.tracker import Status
 
 _STATUS: dict[str, Status] = {"done": "FINISHED", "signal": "KILLED"}
+_SWEEP_STATUS: dict[str, Status] = {**_STATUS, "limit": "FINISHED"}
+"""A sweep whose budget is used up, or that gets no better, has ended as it was told to."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class Truth:
     state: str
     ended: bool
     time_ms: int
+
+
+def is_sweep(record: RunRecord) -> bool:
+    """Whether a record is that of a sweep."""
+    return record.identity.get("kind") == "sweep"
 
 
 def living_driver(record: RunRecord) -> int | None:
@@ -55,7 +62,8 @@ def truth_of(record: RunRecord) -> Truth:
     stop = record.stop_of(drivers[-1].number) if drivers else None
     if stop is not None:
         reason = str(stop["reason"])
-        return Truth(_STATUS.get(reason, "FAILED"), ended_state(reason), True, round(float(stop["time"]) * 1000))
+        known = _SWEEP_STATUS if is_sweep(record) else _STATUS
+        return Truth(known.get(reason, "FAILED"), ended_state(reason), True, round(float(stop["time"]) * 1000))
     now = round(time.time() * 1000)
     owner = record.owner()
     if owner is not None and owner.liveness(record.store.settings.heartbeat_fresh) == "dead":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -31,12 +31,34 @@ class Card:
     Attributes:
         run_id: Pliant's own identity of the run, by which it is found again.
         start_ms: milliseconds since 1970.
+        parent: id in the tracker of the run that it belongs to.
+        tags: that it has from the start.
     """
 
     run_id: str
     name: str
     experiment: str
     start_ms: int
+    parent: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """What a tracker has of a run, values of metrics aside.
+
+    Attributes:
+        run_id: in the tracker.
+        deleted: somebody has removed it.
+        metrics: names of those that have values.
+    """
+
+    run_id: str
+    status: str
+    deleted: bool
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    metrics: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -97,16 +119,25 @@ class Tracker(Protocol):
         """All further calls are about this run."""
         ...
 
-    def status(self) -> str: ...
+    def look(self) -> Counterpart:
+        """The run as it is now."""
+        ...
+
+    def children(self) -> list[Counterpart]:
+        """The runs that belong to it, those that somebody has removed left out."""
+        ...
+
+    def of(self, run_id: str) -> Tracker:
+        """The same store; its calls are about another run."""
+        ...
+
     def set_status(self, status: Status, time_ms: int) -> None: ...
-    def history(self, key: str) -> dict[int, tuple[int, float]]:
-        """Of a metric: (time in ms, value) by step."""
+    def history(self, key: str) -> dict[tuple[int, int], float]:
+        """Of a metric: value by step and time in ms."""
         ...
 
     def send(self, points: Sequence[Point]) -> None: ...
-    def params(self) -> dict[str, str]: ...
     def add_params(self, params: Mapping[str, str]) -> None: ...
-    def tags(self) -> dict[str, str]: ...
     def set_tags(self, tags: Mapping[str, str]) -> None: ...
     def add_datasets(self, datasets: Sequence[DatasetCard]) -> None: ...
     def artifacts(self, folder: str) -> set[str]:
@@ -115,3 +146,7 @@ class Tracker(Protocol):
 
     def add_artifact(self, path: str, data: bytes) -> None: ...
     def add_model(self, model: TrainedModel) -> None: ...
+    def register(self, name: str, alias: str, tags: Mapping[str, str]) -> int:
+        """Makes the model that was added last a version of a registered model, which gets the alias; one that is a
+        version already, by the same tags, stays it. Returns the version."""
+        ...
