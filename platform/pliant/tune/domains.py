@@ -16,6 +16,8 @@ Value = float | int | str | bool
 Kind = Literal["float", "int", "choice"]
 _DIGITS = 6
 """Significant digits of logarithmic floats; decimals of the others, relative to their range."""
+_MOST_DIGITS = 12
+"""Significant digits of a float at most, so that the grid is never as fine as the type's own."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class Dimension:
         """The value at a place in [0, 1): equal lengths are equally likely draws."""
         if self.kind == "choice":
             return self.choices[min(int(unit * len(self.choices)), len(self.choices) - 1)]
+        if unit in (0, 1):
+            return self.clamp(self.high if unit else self.low)
         low, high = self._ends()
         place = low + unit * (high - low)
         return self.clamp(math.exp(place) if self.log else place)
@@ -88,6 +92,8 @@ class Dimension:
             raise ValueError(f"{self.name} {value!r} is outside of its domain")
         if self.kind == "choice":
             return (self.choices.index(value) + 0.5) / len(self.choices)
+        if self.kind == "float" and value in (self.low, self.high):
+            return float(value != self.low)
         low, high = self._ends()
         number = float(value)
         return min(1.0, max(0.0, ((math.log(number) if self.log else number) - low) / (high - low)))
@@ -115,10 +121,13 @@ class Dimension:
             low, most = int(self.low), int(self.high - self.low) // self.step
             steps = (min(max(value, self.low), self.high) - self.low) / self.step
             return low + min(most, math.floor(steps + 0.5)) * self.step
+        inside = min(max(value, self.low), self.high)
         if self.log:
-            rounded = float(f"{value:.{_DIGITS}g}")
+            rounded = float(f"{inside:.{_DIGITS}g}")
         else:
-            rounded = round(value, _DIGITS - math.floor(math.log10(self.high - self.low)))
+            fine = _DIGITS - math.floor(math.log10(self.high - self.low))
+            most = _MOST_DIGITS - math.ceil(math.log10(max(abs(self.low), abs(self.high))))
+            rounded = round(inside, min(fine, most))
         return min(max(rounded, self.low), self.high) + 0.0  # no negative zero
 
     def perturb(self, value: Value, factor: float) -> Value:
