@@ -14,11 +14,11 @@ from pliant.tune.types import End, Report, Suggestion, trial_id
 
 from .drive import BOWL, LENGTH, MILESTONES, bowl, choice, finish, search, searcher
 
-SEEDS = range(8)
+SEEDS = range(6)
 LINE = Space((Dimension("x", "float", 0.0, 1.0),))
 
 
-def best(kind: str, seed: int, trials: int = 50) -> float:
+def best(kind: str, seed: int, trials: int = 40) -> float:
     return min(map(bowl, search(searcher(kind, BOWL, seed=seed), bowl, trials)))
 
 
@@ -26,8 +26,8 @@ def test_models_find_better_points_than_chance() -> None:
     chance = [best("random", seed) for seed in SEEDS]
     for kind in ("tpe", "bohb"):
         found = [best(kind, seed) for seed in SEEDS]
-        assert statistics.fmean(found) < 0.5 * statistics.fmean(chance)
-        assert sum(f < c for f, c in zip(found, chance, strict=True)) >= 6
+        assert statistics.median(found) < 0.5 * statistics.median(chance)
+        assert sum(f < c for f, c in zip(found, chance, strict=True)) >= 5
 
 
 def test_a_model_maximizes_where_that_is_asked() -> None:

@@ -36,8 +36,8 @@ class TpeSearcher(BaseSearcher):
     """Learns from each trial at the last milestone that it has passed: who came further is better, then who had the
     better value; a failed trial or one without a finite value is worst. The first trials are random.
 
-    Trials that run teach nothing: counting them as bad ones, Optuna's constant liar, gained nothing with 4 and 8 of them
-    at once on tables of trained networks; that no point is proposed twice is enough.
+    Trials that run teach nothing: taking them for bad ones, Optuna's constant liar, gained nothing with 4 and 8 of
+    them at once on tables of trained networks; that no point is proposed twice is enough.
     """
 
     def propose(self, number: int) -> Proposal | None:
