@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from pliant.checkpoint.clone import checkpoint_at, pin, release
 from pliant.config.dump import config_to_dict
 from pliant.errors import (
     EXIT_DONE,
@@ -28,9 +29,10 @@ from pliant.observe.console import Console
 from pliant.observe.output import DRIVER_LOG, Printed
 from pliant.observe.sweep_table import SweepScreen, SweepTable
 from pliant.storage.attempts import Attempt, StopReason
-from pliant.storage.layout import encode
+from pliant.storage.layout import RUN, CheckpointRef, encode
 from pliant.storage.segments import LogWriter
 from pliant.storage.snapshot import CLUSTER
+from pliant.storage.store import Store
 from pliant.track.provenance import record_provenance
 from pliant.train.recorded import record_start
 from pliant.train.reports import ReportPlan
@@ -46,6 +48,7 @@ from pliant.tune.results import screen_of
 from pliant.tune.screen import sweep_lines
 from pliant.tune.settings import POPULATION_BASED
 from pliant.tune.sweep import Finished, Leg, Sweep
+from pliant.tune.table import run_name
 from pliant.tune.trial import Donor, LegSpec, Outcome
 from pliant.tune.types import End, Entry, Loss, Report, finite
 
@@ -200,11 +203,16 @@ class SweepDesk:
         self, launch: SweepLaunch, sweep: Sweep, request: Callable[..., None], *, asked: Callable[[], bool]
     ) -> None:
         self._launch, self._sweep, self._request, self._asked = launch, sweep, request, asked
+        self._pinned: set[str] = set()
+        self._held: dict[str, tuple[Store, CheckpointRef]] = {}
         self._legs: dict[str, tuple[Leg, float]] = {}  # by key: the leg, and when it began or last reported
         self._begun, self._count, self._hurried = time.monotonic(), 0, False
-        kind = launch.search.settings.scheduler.kind
-        self._milestones, self._durable = sweep.milestones, kind in _DURABLE
+        settings = launch.search.settings
+        population_based = settings.scheduler.kind in POPULATION_BASED
+        self._milestones, self._durable = sweep.milestones, settings.scheduler.kind in _DURABLE
+        self._holds = population_based and not settings.scheduler.sync
         self.finished: Finished | None = None
+        self._pin_donors()
         self.screen = self._look()
 
     @property
@@ -244,7 +252,10 @@ class SweepDesk:
             round(reached.worker_seconds, 3),
             leg.generation,
         )
+        if self._holds:
+            self._hold(leg, reached.samples)
         goes_on = self._sweep.report(report) == "continue"
+        self._pin_donors()
         self.screen = self._look()
         return goes_on
 
@@ -261,6 +272,31 @@ class SweepDesk:
             cause = outcome.cause or "infrastructure"
             self._sweep.lost(Loss(trial, cause, outcome.text, outcome.signature, seconds))
         self.screen = self._look()
+
+    def _pin_donors(self) -> None:
+        """Keeps what was decided to be cloned: donors go on, and retire checkpoints, before their clones begin."""
+        for trial in self._sweep.trials.values():
+            here = trial.generations[-1]
+            if here.donor is None or trial.reported or trial.end is not None or trial.run in self._pinned:
+                continue
+            self._pinned.add(trial.run)
+            target = self._store(trial.run)
+            if target.head(RUN) is None:
+                donor = self._store(run_name(here.donor, here.donor_generation))
+                pin(donor, checkpoint_at(donor, here.samples), target)
+
+    def _hold(self, leg: Leg, samples: int) -> None:
+        """Keeps the state of a trial's newest report, which others may be decided to clone until its next one."""
+        store, sweep = self._store(leg.run), self._launch.record.store
+        held = checkpoint_at(store, samples)
+        pin(store, held, sweep)
+        before = self._held.get(leg.trial)
+        self._held[leg.trial] = (store, held)
+        if before is not None and before != (store, held):
+            release(*before, sweep)
+
+    def _store(self, run: str) -> Store:
+        return self._launch.record.store.child(f"{TRIALS}/{run}")
 
     def _look(self) -> SweepScreen:
         elapsed = time.monotonic() - self._begun
