@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pliant.api import Overrides, Run, is_sweep, records_in
+from pliant.api import Overrides, Run, is_sweep, records_in, runs_in
 from pliant.errors import UsageError
 from pliant.storage.logs import read_log
 from pliant.storage.record import RunRecord
@@ -162,6 +162,10 @@ class Sweep:
     def trial(self, name: str) -> Run:
         """A trial as the run that it is: ``t0003``, ``t0003.g1``. Raises UsageError when there is none."""
         return Run.open(f"{self.store.uri}/{TRIALS}/{name}", self.store.settings)
+
+    def runs(self) -> list[Run]:
+        """The runs of all trials, those of their clones included, by name."""
+        return runs_in(f"{self.store.uri}/{TRIALS}", self.store.settings)
 
     def report(self, out: Path | None = None) -> dict[str, Any]:
         """Writes the sweep's report, one offline HTML file, as it stands now.

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pliant.configure import load_config
+from pliant.registry import find_pipeline
 from pliant.storage.attempts import StopReason
 from pliant.storage.layout import encode
 from pliant.storage.record import RunRecord
 from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
+from pliant.train.recorded import Code, pipeline_identity, record_start
 from pliant.tune.build import Search, build_sweep
 from pliant.tune.decisions import DecisionLog, open_log, replay
 from pliant.tune.domains import Dimension
@@ -54,18 +57,32 @@ class Killed(Exception):
 
 
 class RecordedSweep:
-    """A sweep under ``runs/`` of a folder, and the drivers that write its record."""
+    """A sweep under ``runs/`` of a folder, and the drivers that write its record.
+
+    Args:
+        pipeline: one that there is; default: one that nothing has to be known of.
+    """
 
     def __init__(
-        self, folder: Path | str, name: str = "asha", settings: Mapping[str, Any] = ASHA, epochs: int = 9
+        self,
+        folder: Path | str,
+        name: str = "asha",
+        settings: Mapping[str, Any] = ASHA,
+        *,
+        epochs: int = 9,
+        pipeline: str | None = None,
+        faults: Faults = lambda leg, samples: None,
     ) -> None:
         self.store = Store(f"{folder}/runs/{name}", StorageSettings(heartbeat_every=0.05))
         self.search = Search(SweepSettings.model_validate(settings), SPACE, "accuracy", "max", epochs * ROWS, ROWS)
+        self.ref = find_pipeline(pipeline) if pipeline is not None else None
+        nothing = {"pipeline": str(Path(folder) / "pipelines" / "small.py"), "module": "small"}
         identity = {
-            "name": name, "kind": "sweep", "pipeline": str(Path(folder) / "pipelines" / "small.py"), "module": "small",
+            "name": name, "kind": "sweep", **(nothing if self.ref is None else pipeline_identity(self.ref)),
             "metric": "accuracy", "mode": "max", "length": self.search.length, "rows": ROWS,
         }  # fmt: skip
         self.record = RunRecord.create(self.store, identity)
+        self._machines = Simulation(curves(accuracy), slots=self.search.settings.slots or 4, faults=faults)
 
     def drive(
         self,
@@ -74,8 +91,6 @@ class RecordedSweep:
         entries: int | None = None,
         alive: bool = False,
         settings: Mapping[str, Any] | None = None,
-        function: Callable[[Params, int], tuple[float | None, float]] = accuracy,
-        faults: Faults | None = None,
     ) -> None:
         """One start of a driver.
 
@@ -86,17 +101,16 @@ class RecordedSweep:
             settings: changed ones.
         """
         attempt = self.record.claim_driver(None if alive else DEAD)
+        if self.ref is not None:
+            record_start(attempt, *load_config(self.ref), Code.of(self.ref))
         record_search(attempt, self.search.settings, CONTENT)
         log, before = open_log(self.record, attempt)
         writer = _Mortal(log, entries)
         sweep = build_sweep(self.search, slots=self.search.settings.slots, record=writer)
         replay(before, sweep)
-        simulation = Simulation(
-            curves(function), slots=self.search.settings.slots or 4, **({"faults": faults} if faults else {})
-        )
         try:
             sweep.begin(SweepSettings.model_validate(settings) if settings is not None else None)
-            simulation.run(sweep)
+            self._machines.run(sweep)
         except Killed:
             reason = None
         log.close()

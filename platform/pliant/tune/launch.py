@@ -28,6 +28,7 @@ from pliant.train.plan import DATA_MANIFESTS, Datasets, find_datasets
 from pliant.train.recorded import Code, CodeChange, check_code, load_recorded, pipeline_identity, recorded_pipeline
 from pliant.tune.build import Search
 from pliant.tune.recorded import recorded_search
+from pliant.tune.results import earlier_points
 from pliant.tune.settings import SweepSettings
 from pliant.tune.space import Space
 from pliant.tune.spacefile import LoadedSweep, load_sweep, load_sweep_text, split_overrides
@@ -219,24 +220,8 @@ def search_of(loaded: LoadedSweep, base: RunConfig, datasets: Datasets) -> Searc
         length,
         rows,
         Workers(elastic.min_workers, elastic.max_workers, base.data.lanes or 1),
-        _earlier(loaded, base),
+        earlier_points(loaded.settings, base.run),
     )
-
-
-def _earlier(loaded: LoadedSweep, base: RunConfig) -> list[tuple[Params, float | None]]:
-    """Points and values of the sweep that this one starts warm from."""
-    wanted = loaded.settings.searcher.warm_start
-    if wanted is None:
-        return []
-    from pliant.tune.results import read_results
-
-    place = wanted if "://" in wanted or "/" in wanted else f"{base.run.storage}/{wanted}"
-    record = RunRecord.open(Store(place, base.run.store))
-    if record.identity.get("kind") != "sweep":
-        message = f"sweep.searcher.warm_start is {wanted!r}, which is a run"
-        raise UsageError("sweep.warm-start", message, hint="name a sweep", location=record.store.uri)
-    trials = read_results(record).trials
-    return [(trial.params, trial.best.value if trial.best else None) for trial in trials]
 
 
 def _datasets(base: RunConfig) -> Datasets:

@@ -5,7 +5,7 @@ attempts/a000001/sweep.yaml     all settings of the sweep, and the search space:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from pliant.errors import ConfigError
 from pliant.storage.attempts import Attempt
 from pliant.storage.layout import attempt_key, damaged
 from pliant.storage.record import RunRecord
+from pliant.storage.snapshot import AttemptInfo
 from pliant.tune.settings import SweepSettings
 
 SWEEP_OBJECT = "sweep.yaml"
@@ -44,8 +45,12 @@ def record_search(attempt: Attempt, settings: SweepSettings, content: Mapping[st
     Args:
         content: of the space's file; its section ``sweep`` is replaced by the settings.
     """
-    whole = {**content, "sweep": config_to_dict(settings)}
-    attempt.write(SWEEP_OBJECT, ("\n".join(_lines(whole, "")) + "\n").encode())
+    attempt.write(SWEEP_OBJECT, text_of(settings, content).encode())
+
+
+def text_of(settings: SweepSettings, content: Mapping[str, Any]) -> str:
+    """A space's file with all settings of a sweep."""
+    return "\n".join(_lines({**content, "sweep": config_to_dict(settings)}, "")) + "\n"
 
 
 def recorded_search(record: RunRecord) -> RecordedSearch | None:
@@ -54,7 +59,16 @@ def recorded_search(record: RunRecord) -> RecordedSearch | None:
     Raises:
         DamageError: it cannot be read.
     """
-    for info in reversed(record.attempts()):
+    return _search_of(record, reversed(record.attempts()))
+
+
+def first_search(record: RunRecord) -> RecordedSearch | None:
+    """The same of the first driver: the space before any resume has narrowed it."""
+    return _search_of(record, record.attempts())
+
+
+def _search_of(record: RunRecord, attempts: Iterable[AttemptInfo]) -> RecordedSearch | None:
+    for info in attempts:
         if SWEEP_OBJECT in info.objects:
             key = attempt_key(info.number, SWEEP_OBJECT)
             return _parse(record.store.get(key), f"{record.store.uri}/{key}")

@@ -11,8 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pliant.errors import UsageError
 from pliant.observe.sweep_table import SweepScreen, TrialRow
 from pliant.storage.record import RunRecord
+from pliant.storage.settings import RunSettings
+from pliant.storage.store import Store
 from pliant.tune.chosen import chosen_settings, train_command, yaml_of
 from pliant.tune.decisions import Logged, read_decisions, replay
 from pliant.tune.settings import HALVING, POPULATION_BASED, SweepSettings
@@ -164,6 +167,23 @@ def read_results(record: RunRecord) -> SweepResults:
     state = State(settings, mode=mode, scheduler=scheduler, searcher=_Silent(), workers=Workers())
     replay((logged.entry for logged in log), state)
     return SweepResults(record, log, state, tuple(scheduler.milestones))
+
+
+def earlier_points(settings: SweepSettings, run: RunSettings) -> list[tuple[Params, float | None]]:
+    """Points and values of the sweep that this one starts warm from; none without one.
+
+    Raises:
+        UsageError: there is no such sweep.
+    """
+    if (wanted := settings.searcher.warm_start) is None:
+        return []
+    place = wanted if "/" in wanted else f"{run.storage}/{wanted}"
+    record = RunRecord.open(Store(place, run.store))
+    if record.identity.get("kind") != "sweep":
+        message = f"sweep.searcher.warm_start is {wanted!r}, which is a run"
+        raise UsageError("sweep.warm-start", message, hint="name a sweep", location=record.store.uri)
+    trials = read_results(record).trials
+    return [(trial.params, trial.best.value if trial.best else None) for trial in trials]
 
 
 def screen_of(
