@@ -33,6 +33,7 @@ from pliant.storage.layout import RUN, CheckpointRef, encode
 from pliant.storage.segments import LogWriter
 from pliant.storage.snapshot import CLUSTER
 from pliant.storage.store import Store
+from pliant.track.background import start_tracking
 from pliant.track.provenance import record_provenance
 from pliant.train.recorded import record_start
 from pliant.train.reports import ReportPlan
@@ -85,6 +86,7 @@ def drive_sweep(launch: SweepLaunch, console: Console) -> SweepEnding:
     record_provenance(attempt, launch.ref.file, launch.ref.code_digest)
     console.start(sweep_lines(launch))
     log, entries = open_log(record, attempt)
+    tracking = start_tracking(record, launch.ref, launch.base, console.warn)
     events = LogWriter(record.store, attempt, "events", every_s=launch.base.run.store.segment_every)
     stopping = Stopping(console.warn)
 
@@ -110,6 +112,8 @@ def drive_sweep(launch: SweepLaunch, console: Console) -> SweepEnding:
                 close()
         with suppress(PliantError):
             attempt.stop(ending.reason, str(ending.error or ", ".join(stopping.causes) or ending.text))
+    settings = launch.base.tracking
+    tracking.finish(stopping.time_left(settings.stop_within) if ending.reason == "signal" else settings.finish_within)
     return ending
 
 
@@ -128,14 +132,14 @@ def _drive(
     try:
         here = slots_here(launch) if base.cluster.address == "local" else 0
     except UnschedulableError as error:
-        return SweepEnding("limit", EXIT_UNSCHEDULABLE, store.uri, error.message, error)
+        return SweepEnding("infrastructure", EXIT_UNSCHEDULABLE, store.uri, error.message, error)
     with noise, scratch_directory("pliant-sweep-") as scratch, cluster(base, workers=here * usual):
         stopping.arm()
         attempt.write(CLUSTER, encode(place()))
         slots = here or launch.search.settings.slots or available_workers(base) // usual
         if available_workers(base) < usual:
             refusal = too_small(base, available_workers(base))
-            return SweepEnding("limit", EXIT_UNSCHEDULABLE, store.uri, refusal.message, refusal)
+            return SweepEnding("infrastructure", EXIT_UNSCHEDULABLE, store.uri, refusal.message, refusal)
         sweep = build_sweep(launch.search, slots=slots, record=log.record)
         replay(entries, sweep)
         sweep.begin(launch.search.settings, launch.narrowed)
