@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from pliant.errors import PliantError, StorageError
+from pliant.errors import PliantError, StorageError, UsageError
 from pliant.registry import PipelineRef
 from pliant.settings import RunConfig
 from pliant.storage.layout import attempt_key, encode
@@ -17,7 +17,7 @@ from pliant.storage.record import RunRecord
 from pliant.track.delivery import Delivery
 from pliant.track.history import TOLD_OBJECT, recorded_tracking
 from pliant.track.settings import TrackingSettings, masked, settle_uri
-from pliant.track.status import Truth, is_sweep
+from pliant.track.status import Truth, is_sweep, is_trial
 from pliant.track.tracker import Card, Tracker
 from pliant.track.trials import SweepDelivery
 
@@ -46,7 +46,7 @@ def start_tracking(record: RunRecord, ref: PipelineRef, config: RunConfig, tell:
         config: the run's settings; of a sweep those that all its trials share.
         tell: shows a line.
     """
-    if config.tracking.kind == "none":
+    if config.tracking.kind == "none" or is_trial(record):
         return NoTracking()
     return BackgroundTracking(record, config.tracking, outbox(record, ref, config), tell)
 
@@ -153,7 +153,17 @@ class SweepOutbox:
 
 
 def outbox(record: RunRecord, ref: PipelineRef, config: RunConfig) -> Outbox:
-    """What a record has to tell."""
+    """What a record has to tell.
+
+    Raises:
+        UsageError: it is that of a trial.
+    """
+    if is_trial(record):
+        message = (
+            f"this is a trial of the sweep {record.identity['sweep']['name']}: MLflow is told of it with its sweep"
+        )
+        sweep = record.store.uri.rpartition("/trials/")[0]
+        raise UsageError("track.trial", message, hint=f"pliant sync {sweep}", location=record.store.uri)
     return SweepOutbox(record, ref, config) if is_sweep(record) else RunOutbox(record, ref, config)
 
 
@@ -257,7 +267,7 @@ def settle_status(record: RunRecord) -> str | None:
         What went wrong, if something did.
     """
     owner = record.owner()
-    if owner is None or owner.liveness(record.store.settings.heartbeat_fresh) != "dead":
+    if is_trial(record) or owner is None or owner.liveness(record.store.settings.heartbeat_fresh) != "dead":
         return None
     told = attempt_key(owner.attempt, TOLD_OBJECT)
     recorded = recorded_tracking(record)

@@ -44,6 +44,11 @@ def is_sweep(record: RunRecord) -> bool:
     return record.identity.get("kind") == "sweep"
 
 
+def is_trial(record: RunRecord) -> bool:
+    """Whether a record is that of a sweep's trial: trackers are told of it by its sweep."""
+    return "sweep" in record.identity
+
+
 def living_driver(record: RunRecord) -> int | None:
     """The attempt number of the driver that runs, or may do so for all that is known; None where none does."""
     owner = record.owner()
