@@ -192,7 +192,7 @@ def test_constraints(text: str, holds: bool) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "a <", "a", "a ** 2 > 1", "f(a) > 1", "a[0] > 1", "a is b", "a in (1, 2)", "lambda: 1", "a if b else c",
-     "(a := 1)", "a // 2 > 1", "f'{a}' == 'x'", "a > 1\nb > 2", "a.__class__() == 1", "[a] > 1", "a > None", "a % 2 == 0"],
+     "(a := 1)", "a // 2 > 1", "f'{a}' == 'x'", "a > 1\nb > 2", "a.__class__() == 1", "[a] > 1", "a > None"],
 )  # fmt: skip
 def test_what_is_no_constraint(text: str) -> None:
     with pytest.raises(ValueError, match=r"it is not an expression|is not allowed|it compares nothing"):

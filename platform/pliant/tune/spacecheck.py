@@ -59,6 +59,8 @@ def settle_batches(
         return config, settled, space
     if lanes_open and origins["data.lanes"].startswith("derived"):
         config = _common_lanes(config, settled, dimension, problems)
+        if problems.found:
+            return config, settled, space
     lanes = config.data.lanes or 1
     for path, batch in _batches(dimension, problems):
         if batch % lanes:

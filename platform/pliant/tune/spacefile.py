@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pliant.config.base import Settings, setting
-from pliant.config.loader import DEFAULT, Loaded, load_settings, read_text
+from pliant.config.loader import DEFAULT, load_settings, read_text
 from pliant.config.overrides import Override, Overrides
 from pliant.config.problems import ConfigErrors, raise_all
 from pliant.config.schema import fields, show
@@ -120,8 +120,7 @@ def load_sweep_text(
     problems = Problems(source, document.places)
     config = base.config if base is not None else None
     space = read_space(value.get("space"), value.get("constraints"), schema, config, problems)
-    if file is not None:
-        _check_pipeline(file, ref, problems)
+    _check_pipeline(value.get("pipeline"), ref, problems)
     broken += problems.found
     if file is None or base is None or space is None or broken:
         raise_all(sorted(broken, key=lambda problem: _place_in(source, problem)))
@@ -186,9 +185,8 @@ def _caught(load: Any, broken: list[ConfigError]) -> Any:
     return None
 
 
-def _check_pipeline(file: Loaded[SpaceFile], ref: PipelineRef, problems: Problems) -> None:
-    named = file.settings.pipeline
-    if named is not None and _short_name(named) != ref.name:
+def _check_pipeline(named: Any, ref: PipelineRef, problems: Problems) -> None:
+    if isinstance(named, str) and _short_name(named) != ref.name:
         message = f"the space is for the pipeline {named}, not for {ref.name}"
         hint = f"use --space with one for {ref.name}, or leave pipeline out of the file"
         problems.add("space.pipeline", ("pipeline",), message, hint)
