@@ -13,6 +13,7 @@ from pliant.registry import PipelineRef, find_pipeline
 from pliant.rules import RULES
 from pliant.settings import RunConfig, run_config_for
 from pliant.track.settings import masked, settle_uri
+from pliant.train.phase_rules import check_phases
 
 
 class LoadedConfig(NamedTuple):
@@ -75,6 +76,7 @@ def load_config_text(
             f"derived: the smallest divisor of train.global_batch {config.train.global_batch}"
             f" that is at least elastic.max_workers {config.elastic.max_workers}"
         )
+    check_phases(loaded, config)
     return LoadedConfig(config, origins)
 
 

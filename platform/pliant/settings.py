@@ -18,6 +18,7 @@ from pliant.train.settings import (
     InitSettings,
     ModelGuards,
     OptimSettings,
+    PhaseSettings,
     ScheduleSettings,
     TrainSettings,
 )
@@ -35,6 +36,8 @@ class RunConfig(Settings):
     train: TrainSettings = setting(on_resume="curve")
     optim: OptimSettings = setting(OptimSettings(), on_resume="curve")
     schedule: ScheduleSettings = setting(ScheduleSettings(), on_resume="curve")
+    phases: tuple[PhaseSettings, ...] = setting((), on_resume="curve")
+    """Settings that change in the course of the run; each phase names what it changes."""
     eval: EvalSettings = setting(EvalSettings(), on_resume="free")
     checkpoint: CheckpointSettings = setting(CheckpointSettings(), on_resume="free")
     elastic: ElasticSettings = setting(ElasticSettings(), on_resume="free")

@@ -16,6 +16,7 @@ from pliant.data.plan import DataState
 from pliant.train.batch_plan import plan_step
 from pliant.train.optim import build_optimizer
 from pliant.train.parallel import join_workers, shard_model
+from pliant.train.phases import Course, Phase
 from pliant.train.precision import resolve_precision
 from pliant.train.settings import OptimSettings, ScheduleSettings, TrainSettings
 from pliant.train.state import TrainState
@@ -60,7 +61,7 @@ def run_case(case: dict[str, Any]) -> list[tuple[Any, ...]]:
     optimizer = build_optimizer(model, optim)
     step = Step(
         pipeline=pipeline, model=model, optimizer=optimizer, workers=workers, precision=precision, seed=3,
-        total_progress=STEPS, train=train, optim=optim, schedule=ScheduleSettings(warmup=3),
+        course=Course((Phase(0, 0, train, optim, ScheduleSettings(warmup=3), total=STEPS),), STEPS),
     )  # fmt: skip
     data = DataState(
         samples=0, epoch=0, position=0, global_batch=GLOBAL_BATCH, lanes=LANES, window=4, tail=tail, seed=3

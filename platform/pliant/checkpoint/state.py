@@ -28,7 +28,7 @@ from pliant.errors import ConfigError, listed
 _STATE = "state."
 _GROUPS = "param_groups."
 _SHOWN = 6
-_FROM_PLIANT = {"decoupled_decay", "lr_scale"}
+_FROM_PLIANT = {"decoupled_decay", "lr_scale", "own_decay"}
 """Hyperparameters that Pliant gives to groups and no constructor knows."""
 
 

@@ -24,6 +24,7 @@ from pliant.config.schema import (
     Keys,
     allowed,
     choices,
+    entries,
     fields,
     leaves,
     lookup,
@@ -53,11 +54,19 @@ class Loaded(Generic[M]):
         settings: the model.
         origins: by dotted key: ``file:line:column``, ``override key=value``, or ``default``.
         source: what the file is called.
+        places: where each key and list item stands, by path; what an override replaced is called as the override.
     """
 
     settings: M
     origins: dict[str, str]
     source: str
+    places: Mapping[Path, str]
+
+    def place(self, path: Path) -> str:
+        """Where something inside a setting stands; else the setting, or the file."""
+        within = [path[:end] for end in range(1, len(path) + 1) if path[:end] in self.places]
+        overridden = [at for at in within if self.places[at].startswith("override ")]
+        return self.places[(overridden or within)[-1]] if within else self.source
 
 
 def read_text(path: FilePath, source: str) -> str:
@@ -121,7 +130,7 @@ def load_settings(
     if settings is None:  # every validation error became a problem, so this cannot be reached
         raise ConfigError("config.invalid", "the settings are not valid", location=source)
     origins = {leaf.dotted: checker.origin(leaf.keys) for leaf in leaves(type(settings))}
-    return Loaded(settings, origins, source)
+    return Loaded(settings, origins, source, checker.places)
 
 
 def _not_finite(value: Any) -> bool:
@@ -224,6 +233,11 @@ class _Checker:
         for detail in error.errors(include_url=False):
             keys, field = lookup(self.schema, detail["loc"])
             absent = detail["type"] == "missing" and self.origin(keys[:1]) == DEFAULT and not self._sound(keys)
+            entry = entries(field) if field is not None else None
+            if entry is not None and len(detail["loc"]) > len(keys):
+                self._entry(detail, keys, entry)
+                self._unsound.add(keys)
+                continue
             if keys in self._said or absent:  # a whole section that is absent because its name is misspelt
                 continue
             self._said.add(keys)
@@ -238,6 +252,26 @@ class _Checker:
                 for key in keys:
                     value = value[key]
                 self._wrong_value(keys, value)
+
+    def _entry(self, detail: Any, keys: Keys, model: type[BaseModel]) -> None:
+        """What is wrong with an item of a list of mappings."""
+        index, *below = detail["loc"][len(keys) :]
+        name = f"{'.'.join(keys)}[{index}]" + (f".{below[0]}" if below else "")
+        field = fields(model).get(below[0]) if below else None
+        path: Path = (*keys, index, *below[:1])
+        while path not in self.places and len(path) > len(keys):
+            path = path[:-1]
+        if detail["type"] == "missing" and field is not None:
+            message = f"{name} is missing; needed: {allowed(field)}"
+        elif below and field is None:
+            message = f"{name} is not a setting; there are {', '.join(fields(model))}"
+        else:
+            needed = allowed(field) if field is not None else f"a mapping with {', '.join(fields(model))}"
+            message = f"{name} is {show(detail['input'])}; allowed: {needed}"
+        location = self.place(keys)
+        if not location.startswith("override "):
+            location = self.places.get(path, location)
+        self.problems.append(ConfigError("config.value", message, location=location))
 
     def _touched(self, keys: Keys) -> Keys:
         """Where to look when a section breaks its own rule: at what an override set in it, else at the section."""

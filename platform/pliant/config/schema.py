@@ -100,6 +100,13 @@ def section(field: FieldInfo) -> type[BaseModel] | None:
     return models[0] if len(models) == 1 else None
 
 
+def entries(field: FieldInfo) -> type[BaseModel] | None:
+    """The model of what a list setting holds, where it holds sections."""
+    arguments = get_args(field.annotation) if get_origin(field.annotation) in (list, tuple) else ()
+    models = [a for a in arguments if isinstance(a, type) and issubclass(a, BaseModel)]
+    return models[0] if models else None
+
+
 def leaves(schema: type[BaseModel], prefix: Keys = ()) -> Iterator[Leaf]:
     """All settings of a model, in the order of declaration."""
     for name, field in fields(schema).items():
@@ -153,7 +160,7 @@ def valid_part(schema: type[M], values: Mapping[str, Any]) -> M:
                 valid[name] = field.get_default(call_default_factory=True, validated_data={})
         else:
             with suppress(ValidationError):
-                kind: Any = Annotated[field.annotation, field]
+                kind: Any = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
                 valid[name] = TypeAdapter(kind, config=None if inner else schema.model_config).validate_python(value)
     return schema.model_construct(**valid)
 
@@ -246,6 +253,8 @@ def _words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
         return f"a list, each {_words(arguments[0])}{bounds}"
     if origin is dict:
         return f"a mapping, each value {_words(arguments[1])}{bounds}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"a mapping with {', '.join(fields(annotation))}"
     return _WORDS.get(annotation, getattr(annotation, "__name__", str(annotation))) + bounds
 
 

@@ -41,6 +41,7 @@ class BatchFeed:
         stream: rows of the lanes that this rank owns, from the state's position on.
         empty: zero rows of the same schema, for micro-batches that only other ranks fill.
         rows: rows of the dataset, N.
+        batch_at: rows of the step that starts after so many samples; default: the state's for all.
         pin: collate into pinned memory, for asynchronous copies to a GPU.
         blame: names the rows of a micro-batch when the pipeline's own code fails over it.
         first: number of the first batch, for errors.
@@ -62,11 +63,13 @@ class BatchFeed:
         pin: bool = False,
         blame: Blame,
         first: int = 1,
+        batch_at: Callable[[int], int] | None = None,
     ) -> None:
         self._stream, self._empty, self._pipeline, self._state = stream, empty, pipeline, state
         self._rows, self._micro_batch, self._steps, self._pin = rows, micro_batch, steps, pin
         self._rank, self._world_size = rank, world_size
         self._blame, self._first = blame, first
+        self._batch_at = batch_at or (lambda samples: state.global_batch)
         self._queue: queue.Queue[RankBatch | BaseException] = queue.Queue(maxsize=max(prefetch, 1))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._fill, name="pliant-feed", daemon=True)
@@ -96,12 +99,12 @@ class BatchFeed:
 
     def _fill(self) -> None:
         try:
-            epoch, position = self._state.epoch, self._state.position
+            epoch, position, samples = self._state.epoch, self._state.position, self._state.samples
             for number in range(self._first, self._first + self._steps):
                 plan = plan_step(
                     rows=self._rows,
                     lanes=self._state.lanes,
-                    global_batch=self._state.global_batch,
+                    global_batch=self._batch_at(samples),
                     micro_batch=self._micro_batch,
                     tail=self._state.tail,
                     epoch=epoch,
@@ -111,7 +114,7 @@ class BatchFeed:
                 )
                 if not self._put(self._load(plan, partial(self._blame, number=number))):
                     return
-                epoch, position = plan.epoch, plan.position
+                epoch, position, samples = plan.epoch, plan.position, samples + plan.rows
         except BaseException as error:
             self._put(error)
 

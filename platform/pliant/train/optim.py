@@ -75,15 +75,35 @@ def build_optimizer(
         UserCodeError: the groups do not hold every trainable parameter once, or have other keys than they may.
     """
     ready = _checked(model, default_groups(model) if groups is None else [dict(group) for group in groups])
+    own_decay = ["weight_decay" in group for group in ready]
     for group in ready:
         group.setdefault("weight_decay", settings.weight_decay)
+    optimizer = _build(settings, ready)
+    for group, own in zip(optimizer.param_groups, own_decay, strict=True):
+        group["own_decay"] = own
+    return optimizer
+
+
+def _build(settings: OptimSettings, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
     if settings.kind == "adamw":
-        return torch.optim.AdamW(ready, lr=settings.lr, betas=settings.betas, eps=settings.eps, foreach=True)
+        return torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, foreach=True)
     if settings.kind == "sgd":
-        for group in ready:
+        for group in groups:
             group["decoupled_decay"] = group.pop("weight_decay")
-        return DecoupledSGD(ready, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, foreach=True)
-    return _custom(settings, ready)
+        return DecoupledSGD(
+            groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, foreach=True
+        )
+    return _custom(settings, groups)
+
+
+def set_hyperparameters(optimizer: torch.optim.Optimizer, settings: OptimSettings) -> None:
+    """Makes an optimizer what ``build_optimizer`` would have made of other settings of the same kind; what depends on
+    them in its state stays."""
+    for group in optimizer.param_groups:
+        if not group["own_decay"]:
+            group["decoupled_decay" if "decoupled_decay" in group else "weight_decay"] = settings.weight_decay
+        if settings.kind == "adamw":
+            group["betas"], group["eps"] = settings.betas, settings.eps
 
 
 def _checked(model: nn.Module, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from pliant.data.manifest import Manifest, load_or_build_manifest
 from pliant.data.memory import memory_bound
-from pliant.data.plan import check_batch, steps_in
+from pliant.data.plan import check_batch
 from pliant.elastic.policy import lane_steps, useful_workers
 from pliant.errors import ConfigError
 from pliant.settings import RunConfig
 from pliant.train.memory import RankMemory
+from pliant.train.phases import Course, Phase, describe, largest_batch, phase_configs, plan_course
 from pliant.units import format_bytes
 
 SPLIT_TRAIN, SPLIT_VALIDATION = "train", "validation"
@@ -58,6 +59,7 @@ class RunPlan:
         workers: to start with.
         data_memory: bound of each worker's stream in bytes.
         memory: of the fullest rank at ``workers``; None where the model cannot be measured.
+        course: which settings hold for which steps.
     """
 
     rows: int
@@ -67,6 +69,7 @@ class RunPlan:
     workers: int
     data_memory: int
     memory: RankMemory | None = None
+    course: Course | None = None
 
     def lines(self, config: RunConfig) -> list[str]:
         """The plan for people."""
@@ -78,12 +81,14 @@ class RunPlan:
         )
         lines = [
             f"rows {self.rows:,} train, {self.validation_rows:,} validation",
-            f"steps {self.steps:,} of {batch} rows in {lanes} lanes ({self.steps * batch / self.rows:.2f} epochs)",
+            self._steps_line(batch),
             f"workers {self.workers}; micro-batches of {config.train.micro_batch} rows a step by workers: {table}",
             f"{config.train.precision}, {config.train.reduction} reduction, {config.optim.kind} lr {config.optim.lr:g},"
             f" {config.schedule.kind} schedule, seed {config.seed}",
             f"reader {config.data.reader}: at most {format_bytes(self.data_memory)} of rows a worker (in data memory)",
         ]
+        if self.course is not None:
+            lines += describe(config, self.course)
         if self.memory is not None:
             lines += self.memory.lines()
         most = config.elastic.max_workers
@@ -102,6 +107,13 @@ class RunPlan:
             )
         return lines
 
+    def _steps_line(self, batch: int) -> str:
+        if self.course is not None and len(self.course.phases) > 1:
+            return f"steps {self.steps:,} in {self.lanes} lanes, the first of {batch} rows"
+        return (
+            f"steps {self.steps:,} of {batch} rows in {self.lanes} lanes ({self.steps * batch / self.rows:.2f} epochs)"
+        )
+
 
 def make_plan(config: RunConfig, datasets: Datasets, columns: tuple[str, ...] | None, *, workers: int) -> RunPlan:
     """Computes the plan of a complete configuration.
@@ -112,31 +124,31 @@ def make_plan(config: RunConfig, datasets: Datasets, columns: tuple[str, ...] | 
     lanes, rows = config.data.lanes, datasets.train.rows
     if lanes is None:
         raise ValueError("the configuration's lanes are not settled yet")
-    check_batch(rows=rows, lanes=lanes, global_batch=config.train.global_batch, tail=config.data.tail)
-    steps = config.train.steps
-    if steps is None:
-        steps = steps_in(rows, config.train.global_batch, config.data.tail, config.train.epochs or 1.0)
-    _check_warmup(config, steps)
+    for settings in phase_configs(config):
+        check_batch(rows=rows, lanes=lanes, global_batch=settings.train.global_batch, tail=config.data.tail)
+    course = plan_course(config, rows)
+    for phase in course.phases:
+        _check_warmup(phase)
     memory = memory_bound(
         manifest=datasets.train,
         data=config.data,
         lanes=lanes,
         world_size=workers,
-        global_batch=config.train.global_batch,
+        global_batch=largest_batch(config),
         columns=columns,
         row_ids=config.train.audit,
     )
     validation_rows = datasets.validation.rows if datasets.validation else 0
-    return RunPlan(rows, validation_rows, lanes, steps, workers, memory)
+    return RunPlan(rows, validation_rows, lanes, course.steps, workers, memory, course=course)
 
 
-def _check_warmup(config: RunConfig, steps: int) -> None:
+def _check_warmup(phase: Phase) -> None:
     """Refuses a warm-up that a run given in epochs does not get to the end of."""
-    schedule = config.schedule
-    whole = {"steps": steps, "samples": steps * config.train.global_batch}.get(schedule.unit)
-    if schedule.total is None and whole is not None and schedule.warmup > whole:
+    schedule = phase.schedule
+    if schedule.total is None and schedule.unit != "tokens" and schedule.warmup > phase.total:
         raise ConfigError(
             "config.schedule",
-            f"schedule.warmup is {schedule.warmup}, above the run's whole length of {whole:,} {schedule.unit}",
+            f"schedule.warmup is {schedule.warmup}, above the run's whole length of {phase.total:,.0f} {schedule.unit}"
+            + (f", from sample {phase.samples:,} on" if phase.samples else ""),
             hint="shorten it, or train longer",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -186,11 +186,11 @@ def _root(member: Membership) -> tuple[RunRecord, Attempt]:
 
 
 def _state_of(restored: RestoredCheckpoint, fresh: TrainState, data_digest: str) -> TrainState:
-    """The restored state under this attempt's settings. G alone may have changed: it does not disturb the stream."""
+    """The restored state, which this attempt's settings must go on with. G may have changed: it does not disturb the
+    stream, and the state's is that of the step just taken."""
     state = TrainState.from_dict(restored.manifest.state)
-    here = replace(state.data, global_batch=fresh.data.global_batch)
     frozen = ("lanes", "window", "tail", "seed", "order_version")
-    changed = [k for k in frozen if getattr(here, k) != getattr(fresh.data, k)]
+    changed = [k for k in frozen if getattr(state.data, k) != getattr(fresh.data, k)]
     if changed or restored.manifest.data_digest != data_digest:
         what = ", ".join(f"data {k}" for k in changed) or "the dataset"
         raise ConfigError(
@@ -199,7 +199,7 @@ def _state_of(restored: RestoredCheckpoint, fresh: TrainState, data_digest: str)
             hint="resume with the settings and the dataset that the run was started with",
             location=restored.ref.name,
         )
-    return state.advance(data=here)
+    return state
 
 
 def _differences(record: RunRecord, now: dict[str, Any]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -47,6 +47,16 @@ class TrainSettings(Settings):
         if (self.steps is None) == (self.epochs is None):
             found = "neither" if self.steps is None else "both"
             raise ValueError(f"exactly one of train.steps and train.epochs is needed, found {found}")
+
+
+class PhaseSettings(Settings):
+    """Settings that hold from some point of a run on, until a later phase changes them."""
+
+    from_samples: int = setting(on_resume="curve", ge=1, strict=True)
+    """Rows seen; the phase begins with the first step that starts at or beyond them."""
+    settings: dict[str, Any] = setting(on_resume="curve")
+    """What changes, by dotted key: settings of ``train``, ``optim`` and ``schedule`` that a resume may change; not the
+    run's length, and not ``train.micro_batch``."""
 
 
 class ModelGuards(Settings):

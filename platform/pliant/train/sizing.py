@@ -19,6 +19,7 @@ from pliant.settings import RunConfig
 from pliant.train.activations import Measured, Probe, measure
 from pliant.train.capacity import Room, Rooms, machine_room, rooms
 from pliant.train.memory import IMPORTED_BYTES, Moment, RankMemory, Work, rank_memory
+from pliant.train.phases import largest_batch
 from pliant.train.plan import Datasets
 from pliant.train.precision import resolve_precision
 from pliant.train.protocols import Pipeline
@@ -71,7 +72,7 @@ class Sizing:
         """What the settings come to at a worker count."""
         config, data, train = self._config, self._config.data, self._config.train
         lanes = data.lanes or 1
-        owned, per_lane = lane_steps(lanes, workers), train.global_batch // lanes
+        owned, per_lane = lane_steps(lanes, workers), largest_batch(config) // lanes
         precision = resolve_precision(train)
         return Work(
             workers=workers,
@@ -158,7 +159,7 @@ class Sizing:
     def _stream_bytes(self, workers: int, lanes: int) -> int:
         return memory_bound(
             manifest=self._datasets.train, data=self._config.data, lanes=lanes, world_size=workers,
-            global_batch=self._config.train.global_batch, columns=self._columns, row_ids=self._config.train.audit,
+            global_batch=largest_batch(self._config), columns=self._columns, row_ids=self._config.train.audit,
         )  # fmt: skip
 
     def _evaluation_stream_bytes(self, workers: int, lanes: int) -> int:

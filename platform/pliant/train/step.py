@@ -23,12 +23,12 @@ from torch import Tensor, nn
 from pliant.checkpoint.digest import clean_name
 from pliant.errors import UserCodeError, listed
 from pliant.train.batch_plan import MicroBatch, StepPlan, micro_batch_seed
-from pliant.train.optim import local, set_lr
+from pliant.train.optim import local, set_hyperparameters, set_lr
 from pliant.train.parallel import Workers, sync_gradients
+from pliant.train.phases import Course, Phase
 from pliant.train.precision import LossScale, Precision
 from pliant.train.protocols import Loss, Pipeline
 from pliant.train.schedule import lr_factor
-from pliant.train.settings import OptimSettings, ScheduleSettings, TrainSettings
 from pliant.train.state import TrainState
 from pliant.train.usercode import loss_of, user_code
 
@@ -141,15 +141,11 @@ class Step:
         workers: Workers,
         precision: Precision,
         seed: int,
-        total_progress: float,
-        train: TrainSettings,
-        optim: OptimSettings,
-        schedule: ScheduleSettings,
+        course: Course,
     ) -> None:
         self._pipeline, self._model, self._optimizer = pipeline, model, optimizer
         self._workers, self._precision, self._seed = workers, precision, seed
-        self._train, self._optim, self._schedule = train, optim, schedule
-        self._total_progress = total_progress
+        self._course, self._phase = course, course.phases[0]
         self._metrics = [name for name in pipeline.metrics if name != "loss"]
         self._sums = Sums(self._metrics, workers.host_group)
         self._parameters = list(model.parameters())
@@ -161,6 +157,7 @@ class Step:
             UserCodeError: the loss or the gradient is not finite (outside float16, where the step is skipped).
         """
         scale = LossScale(*state.loss_scale) if self._precision.scaled else None
+        phase = self._enter(state)
         self._model.train()
         self._accumulate(state.step, batch, scale.scale if scale else 1.0)
         gradients = local(p.grad for p in self._parameters if p.grad is not None)
@@ -174,9 +171,11 @@ class Step:
         finite = math.isfinite(norm) and math.isfinite(totals[0])
         if not finite and scale is None:
             self._refuse(state.step + 1, totals[0], norm, batch)
-        after = self._progress(state, batch.plan, tokens)
-        lr = self._optim.lr * lr_factor(
-            self._schedule, before=self._before(state), after=after, total=self._total_progress
+        lr = phase.optim.lr * lr_factor(
+            phase.schedule,
+            before=self._before(state, phase),
+            after=self._progress(state, phase, batch.plan, tokens),
+            total=phase.total,
         )
         skipped = weight == 0 or not finite
         if not skipped:
@@ -226,23 +225,32 @@ class Step:
             with batch.blame("backward of the loss", micro):
                 (loss.total * scale if scale != 1.0 else loss.total).backward()
 
+    def _enter(self, state: TrainState) -> Phase:
+        """The phase of the step after this state."""
+        phase = self._course.at(state.data.samples)
+        if phase is not self._phase:
+            set_hyperparameters(self._optimizer, phase.optim)
+            self._phase = phase
+        return phase
+
     def _update(self, gradients: list[Tensor], norm: float, divisor: float, lr: float) -> None:
         coefficient = 1.0
-        if self._train.clip_norm is not None:
+        if (clip_norm := self._phase.train.clip_norm) is not None:
             # The norm is rounded first: its float64 sum may differ in the last bits between shardings.
-            coefficient = min(1.0, self._train.clip_norm / (_float32(norm) + 1e-6))
+            coefficient = min(1.0, clip_norm / (_float32(norm) + 1e-6))
         if gradients:
             torch._foreach_mul_(gradients, _float32(coefficient / divisor))
         set_lr(self._optimizer, lr)
-        with user_code(f"the optimizer {self._optim.kind}"):
+        with user_code(f"the optimizer {self._phase.optim.kind}"):
             self._optimizer.step()
 
-    def _before(self, state: TrainState) -> float:
-        return {"steps": state.step, "samples": state.data.samples, "tokens": state.tokens}[self._schedule.unit]
+    def _before(self, state: TrainState, phase: Phase) -> float:
+        steps = state.step + phase.shift
+        return {"steps": steps, "samples": state.data.samples, "tokens": state.tokens}[phase.schedule.unit]
 
-    def _progress(self, state: TrainState, plan: StepPlan, tokens: int) -> float:
+    def _progress(self, state: TrainState, phase: Phase, plan: StepPlan, tokens: int) -> float:
         grown = {"steps": 1, "samples": plan.rows, "tokens": tokens}
-        return self._before(state) + grown[self._schedule.unit]
+        return self._before(state, phase) + grown[phase.schedule.unit]
 
     def _next(self, state: TrainState, plan: StepPlan, tokens: int, scale: LossScale | None) -> TrainState:
         return state.advance(
@@ -252,6 +260,7 @@ class Step:
                 state.data,
                 epoch=plan.epoch,
                 position=plan.position,
+                global_batch=self._phase.train.global_batch,
                 samples=state.data.samples + plan.rows,
                 skipped_samples=state.data.skipped_samples + plan.skipped,
             ),

@@ -43,6 +43,7 @@ from pliant.train.loop import Job, train
 from pliant.train.observer import Observer
 from pliant.train.optim import build_optimizer
 from pliant.train.parallel import Workers, join_workers, shard_model
+from pliant.train.phases import plan_course
 from pliant.train.plan import DATA_MANIFESTS
 from pliant.train.precision import conditions, resolve_device, resolve_precision
 from pliant.train.protocols import Pipeline
@@ -189,6 +190,7 @@ def _assemble(
         store, workers, member, model, optimizer, fresh=fresh_state(config), begin=begin, now=now,
         data_digest=train_set.digest, exact=config.train.reduction == "exact",
     )  # fmt: skip
+    course = plan_course(config, train_set.rows, total_steps=spec.total_steps)
     observer = Observer(
         member.logs,
         member.reporter,
@@ -227,6 +229,7 @@ def _assemble(
         pin=workers.device.type == "cuda",
         blame=Blame(train_set, state.data, rank=workers.rank, unit="step"),
         first=state.step + 1,
+        batch_at=course.batch,
     )
     reports: Reports = NoReports()
     evaluation = Evaluation(
@@ -275,10 +278,7 @@ def _assemble(
             workers=workers,
             precision=precision,
             seed=config.seed,
-            total_progress=total_progress(config, spec.total_steps),
-            train=config.train,
-            optim=config.optim,
-            schedule=config.schedule,
+            course=course,
         ),
         feed=feed,
         evaluation=evaluation,
@@ -331,13 +331,6 @@ def fresh_state(config: RunConfig) -> TrainState:
             seed=config.seed,
         ),
     )
-
-
-def total_progress(config: RunConfig, total_steps: int) -> float:
-    """Length of the schedule in its own unit."""
-    if config.schedule.total is not None:
-        return config.schedule.total
-    return total_steps * config.train.global_batch if config.schedule.unit == "samples" else total_steps
 
 
 def first_rows(manifest: Manifest, config: RunConfig, columns: Any, *, count: int = _GUARD_ROWS) -> pa.Table:
