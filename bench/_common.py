@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,6 +28,11 @@ class Bar:
 
     def __str__(self) -> str:
         return f"≤ {self.at_most:g}" if self.at_most is not None else f"≥ {self.at_least:g}"
+
+
+def end_tidily() -> None:
+    """SIGTERM ends this process by SystemExit, so that what it has started ends with it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def machine() -> str:

@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
-from _common import ROOT
+from _common import ROOT, end_tidily
 from _netns import network
 from _ray_nodes import RayNodes
 from _recovery_job import GLOBAL_BATCH, SAVE_EVERY
@@ -136,6 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--event", choices=EVENTS, required=True)
     arguments = parser.parse_args()
+    end_tidily()
     # A short path: those of Ray's sockets must be.
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
         print(measure(arguments.event, Path(folder)))

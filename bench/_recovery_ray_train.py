@@ -145,6 +145,9 @@ def main() -> None:
     if arguments.driver:
         drive(arguments.driver, arguments.folder, arguments.settings, arguments.min_workers)
         return
+    from _common import end_tidily
+
+    end_tidily()
     # A short path: those of Ray's sockets must be.
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
         print(measure(arguments.event, arguments.settings, Path(folder)))

@@ -105,6 +105,9 @@ def main() -> None:
     if arguments.worker:
         worker(arguments.worker)
         return
+    from _common import end_tidily
+
+    end_tidily()
     with tempfile.TemporaryDirectory(prefix="pliant-bench-") as folder:
         print(measure(arguments.event, Path(folder)))
 

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from _common import ROOT, Bar, report
+from _common import ROOT, Bar, end_tidily, report
 from _ray_nodes import RayNodes
 from _recovery_marks import read_marks, step_reached
 from _recovery_pliant import Training
@@ -88,6 +88,7 @@ def main() -> int:
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--without-peer", action="store_true", help="Pliant alone")
     options = arguments.parse_args()
+    end_tidily()
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
         calm, calm_s, _ = _pliant(Path(folder) / "a", options.steps)
         print(f"undisturbed: {calm_s:.0f} s", flush=True)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from _common import Bar, report
+from _common import Bar, end_tidily, report
 from _recovery_marks import step_reached
 from _recovery_pliant import JOB, PIPELINE, Training
 from _same import BARS, STEPS_DIFFER, differences
@@ -102,6 +102,7 @@ def main() -> int:
     arguments.add_argument("--every", type=float, default=20.0, help="mean seconds between two faults of the weather")
     arguments.add_argument("--seed", type=int, default=1)
     options = arguments.parse_args()
+    end_tidily()
     # Short paths: those of Ray's sockets must be. One folder for the record, one for all that is temporary.
     with tempfile.TemporaryDirectory(prefix="bench-") as kept, tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         folder, shared_memory = Path(kept), set(os.listdir("/dev/shm"))
