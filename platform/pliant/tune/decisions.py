@@ -157,7 +157,8 @@ def open_log(record: RunRecord, attempt: Attempt) -> tuple[DecisionLog, list[Ent
     attempt.restore(None)
     found = list(read_decisions(record))
     if not found and (runs := sorted(record.store.child(TRIALS).folders())):
-        message = f"the sweep's decision log is gone, and there are {len(runs)} runs of its trials"
+        there = "is a run" if len(runs) == 1 else f"are {len(runs)} runs"
+        message = f"the sweep's decision log is gone, and there {there} of its trials"
         location = f"{record.store.uri}/{LOGS}/{DECISIONS}"
         raise DamageError("sweep.log-damaged", message, hint=_HINT, location=location)
     log = DecisionLog(record.store, attempt, found[-1].chain if found else "")
