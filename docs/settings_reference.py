@@ -10,6 +10,7 @@ sys.path.insert(0, str(ROOT / "platform"))
 
 from pliant.config.schema import fields, leaves, section  # noqa: E402
 from pliant.settings import RunConfig  # noqa: E402
+from pliant.tune.settings import SpaceFile, SweepSettings  # noqa: E402
 
 _HEAD = """# Settings
 
@@ -20,6 +21,9 @@ Generated from the models by `python docs/settings_reference.py`; do not edit. A
 A setting that says *only with* has no effect otherwise; giving it then another value than its default is an error.
 *On resume*: **free** may change; **curve** may change, and with it the curve, which is recorded; **frozen** may not.
 """
+_SWEEP = (
+    "Its settings stand in the file of a search space, see [search-spaces.md](search-spaces.md), not in the pipeline's own."
+)
 
 
 def reference() -> str:
@@ -32,6 +36,8 @@ def reference() -> str:
         if inner is not None:
             own = [leaf for leaf in leaves(RunConfig) if leaf.keys[0] == name]
             parts.append(f"\n## {name}\n\n{(inner.__doc__ or '').strip()}\n\n{_table(own)}")
+    own = [leaf for leaf in leaves(SpaceFile) if leaf.keys[0] == "sweep"]
+    parts.append(f"\n## sweep\n\n{(SweepSettings.__doc__ or '').strip()} {_SWEEP}\n\n{_table(own)}")
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -10,9 +10,11 @@ import pytest
 from pliant.cli.main import app
 from pliant.config.schema import leaves
 from pliant.settings import RunConfig
+from pliant.tune.settings import SpaceFile
 from tests.command import ROOT
 
-_NO_SETTINGS = {"cluster.yaml", "optim.lrr"}  # a file, and the misspelt setting of an example
+_NO_SETTINGS = {"cluster.yaml", "sweep.yaml", "optim.lrr"}  # files, and the misspelt setting of an example
+_DIMENSIONS = {"schedule.peak", "schedule.warmup_ratio"}  # of search spaces, beside settings
 PAGES = ["README.md", *sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))]
 
 
@@ -33,12 +35,12 @@ def test_commands_and_settings_that_pages_name_exist(name: str) -> None:
     named = set(re.findall(r"^(?:\$ |    )?pliant ([a-z]+)|`pliant ([a-z]+)", text, flags=re.MULTILINE))
     known = {command.name for command in app.registered_commands} | {group.name for group in app.registered_groups}
     assert {a or b for a, b in named} <= known
-    settings = {leaf.dotted for leaf in leaves(RunConfig)}
+    settings = {leaf.dotted for schema in (RunConfig, SpaceFile) for leaf in leaves(schema)}
     sections = {key.partition(".")[0] for key in settings if "." in key} - {"model"}
     keys = set(re.findall(rf"(?:`| )((?:{'|'.join(sections)})\.[a-z_.]+[a-z])(?:`|=)", text))
     codes = set(re.findall(r"^\| (`[^|]+) \|", text, flags=re.MULTILINE)) if "troubleshooting" in name else set()
     keys -= {code for cell in codes for code in re.findall(r"`([a-z.]+)`", cell)}
-    assert {key for key in keys - settings - _NO_SETTINGS if not key.startswith("data.nulls")} == set()
+    assert {key for key in keys - settings - _NO_SETTINGS - _DIMENSIONS if not key.startswith("data.nulls")} == set()
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", text)
     assert [link for link in links if not (ROOT / name).parent.joinpath(link).exists()] == []
 

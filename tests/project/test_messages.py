@@ -8,8 +8,8 @@ import re
 from tests.command import ROOT
 
 CODE = r"[a-z]+\.[a-z]+(?:-[a-z]+)*|internal"
-RAISING = re.compile(r"\w*Error|_?[pP]roblem")
-"""Names of what is called with a code: the error types, ``Problem``, and the loader's ``_problem``."""
+RAISING = re.compile(r"\w*Error|_?[pP]roblem|problem_of")
+"""Names of what is called with a code: the error types, ``Problem``, and what notes problems of settings and spaces."""
 SOURCES = [f for f in sorted((ROOT / "platform" / "pliant").rglob("*.py")) if "starter" not in f.parts]
 
 

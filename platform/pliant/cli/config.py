@@ -70,14 +70,15 @@ def explain(
     from pliant.errors import UsageError
     from pliant.registry import find_pipeline
     from pliant.settings import RunConfig, run_config_for
+    from pliant.tune.settings import SpaceFile
 
     schema = run_config_for(find_pipeline(pipeline).model_settings()) if pipeline else RunConfig
-    settings = list(leaves(schema))
+    settings = [*leaves(schema), *(leaf for leaf in leaves(SpaceFile) if leaf.keys[0] == "sweep")]
     keys = tuple(key.split("."))
     meant = [leaf for leaf in settings if leaf.keys[: len(keys)] == keys]
     meant = meant or [leaf for leaf in settings if leaf.is_mapping and keys[: len(leaf.keys)] == leaf.keys]
     if not meant:
-        _, words = closest_key(keys, [*(leaf.keys for leaf in settings), *sections(schema)])
+        _, words = closest_key(keys, [*(leaf.keys for leaf in settings), *sections(schema), ("sweep",)])
         hint = f"{words}?" if words else "pliant config show PIPELINE lists all settings"
         raise UsageError("config.unknown-key", f"{key} is not a setting", hint=hint)
 

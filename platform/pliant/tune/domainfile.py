@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
+from pliant.config.loader import DEFAULT
 from pliant.config.schema import show
 from pliant.config.suggest import closest
 from pliant.config.yamlfile import Path
@@ -25,7 +26,6 @@ KINDS = ("float", "log", "int", "choice")
 OPTIONS = ("when", "log", "step", "mutate", "lr")
 COUPLINGS = get_args(Coupling)
 _HOW = "a domain is [a, b, c], {float: [low, high]}, {log: [low, high]}, {int: [low, high]} or {choice: [a, b, c]}"
-DOMAIN = "space.domain"
 
 
 class Problems:
@@ -35,10 +35,14 @@ class Problems:
         self.source, self.places = source, places
         self.found: list[ConfigError] = []
 
-    def add(self, code: str, path: Path, message: str, hint: str = "") -> None:
+    def problem(self, code: str, path: Path, message: str, hint: str = "") -> None:
         """Notes a problem with what stands at ``path``, or with the nearest thing around it."""
         around = (self.places.get(path[:end]) for end in range(len(path), 0, -1))
-        place = next(filter(None, around), self.source)
+        self.found.append(ConfigError(code, message, hint=hint, location=next(filter(None, around), self.source)))
+
+    def problem_of(self, code: str, origin: str, message: str, hint: str = "") -> None:
+        """Notes a problem with a setting that comes from ``origin``."""
+        place = self.source if origin == DEFAULT else origin
         self.found.append(ConfigError(code, message, hint=hint, location=place))
 
 
@@ -80,8 +84,8 @@ class _Reader:
         self._problems = problems
         self._short = False  # choices as a bare list
 
-    def problem(self, message: str, hint: str = "", *below: str | int, code: str = DOMAIN) -> None:
-        self._problems.add(code, (*self.path, *below), f"{self.name} {message}", hint)
+    def problem(self, message: str, hint: str = "", *below: str | int, code: str = "space.domain") -> None:
+        self._problems.problem(code, (*self.path, *below), f"{self.name} {message}", hint)
 
     def entry(self, value: Any) -> Entry | None:
         if self.target.kind is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pliant.config.base import Settings, rule, setting, where
 from pliant.units import Seconds
@@ -100,3 +100,17 @@ class SweepSettings(Settings):
             raise ValueError(
                 f"{self.scheduler.kind} draws its population at random; sweep.searcher.kind is {self.searcher.kind!r}"
             )
+
+
+class SpaceFile(Settings):
+    """A space file."""
+
+    pipeline: str | None = setting(None, on_resume="frozen", min_length=1)
+    """Whose it is."""
+    sweep: SweepSettings = setting(SweepSettings(), on_resume="free")
+    settings: dict[str, Any] = setting({}, on_resume="free")
+    """Settings that all trials have, by dotted key."""
+    space: dict[str, Any] = setting(on_resume="free", min_length=1)
+    """By dotted key, what is searched."""
+    constraints: tuple[str, ...] = setting((), on_resume="free")
+    """What must hold between searched settings."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 
@@ -65,7 +65,7 @@ def settle_batches(
     for path, batch in _batches(dimension, problems):
         if batch % lanes:
             below, above = batch // lanes * lanes, (batch // lanes + 1) * lanes
-            problems.add(
+            problems.problem(
                 "config.global-batch",
                 path,
                 f"{BATCH} {batch} is not a multiple of data.lanes {lanes}",
@@ -85,7 +85,7 @@ def _common_lanes(config: RunConfig, origins: dict[str, str], dimension: Dimensi
         return config  # the range follows the lanes of the base
     together = math.gcd(batch, *(int(value) for value in dimension.values))
     if together < workers:
-        problems.add(
+        problems.problem(
             "config.lanes",
             ("space", BATCH),
             f"no number of lanes that is at least elastic.max_workers {workers} divides every {BATCH} of the space,"
@@ -135,70 +135,68 @@ def derive(
     """The sweep's settings with what follows from the space, and their origins. Adds what does not fit together."""
     settled = {key: origin for key, origin in origins.items() if key.startswith("sweep.")}
     _check_constraints(space, problems)
-    scheduler, trials = settings.scheduler, settings.trials
-
-    def problem(key: str, code: str, message: str, hint: str) -> None:
-        place = origins[key] if origins[key] != DEFAULT else problems.source
-        problems.found.append(ConfigError(code, message, hint=hint, location=place))
-
-    size: int | None = None
+    trials, population, grid = settings.trials, None, None
     if settings.searcher.kind == "grid":
-        size = _grid_size(space, lambda message, hint: problem("sweep.searcher.kind", "space.grid", message, hint))
-    if scheduler.kind in POPULATION_BASED:
-        size = scheduler.population
-        _check_population(settings, space, lambda key, text, hint: problem(key, "space.population", text, hint))
-    if size is not None and origins["sweep.trials"] == DEFAULT:
-        what = "points of the grid" if settings.searcher.kind == "grid" else "members of the population"
-        settled["sweep.trials"] = f"derived: the {size} {what}"
-        return settings.model_copy(update={"trials": size}), settled
-    if size is not None and trials < size and settings.searcher.kind == "grid":
-        message = f"sweep.trials is {trials}, and the grid has {size} points"
-        problem("sweep.trials", "space.grid", message, "leave it out to try all of them, or list fewer choices")
-    elif size is not None and trials < size:
-        message = f"sweep.trials is {trials}, below sweep.scheduler.population {size}"
-        problem("sweep.trials", "space.population", message, "leave it out: it is then the population")
+        grid = _grid_size(space, origins["sweep.searcher.kind"], problems)
+    if settings.scheduler.kind in POPULATION_BASED:
+        population = settings.scheduler.population
+        _check_population(settings, space, origins, problems)
+    if origins["sweep.trials"] == DEFAULT and (grid or population):
+        what = f"{grid} points of the grid" if grid else f"{population} members of the population"
+        settled["sweep.trials"] = f"derived: the {what}"
+        return settings.model_copy(update={"trials": grid or population}), settled
+    if grid and trials < grid:
+        message = f"sweep.trials is {trials}, and the grid has {grid} points"
+        hint = "leave it out to try all of them, or list fewer choices"
+        problems.problem_of("space.grid", origins["sweep.trials"], message, hint)
+    if population and trials < population:
+        message = f"sweep.trials is {trials}, below sweep.scheduler.population {population}"
+        hint = "leave it out: it is then the population"
+        problems.problem_of("space.population", origins["sweep.trials"], message, hint)
     return settings, settled
 
 
-def _grid_size(space: Space, problem: Callable[[str, str], None]) -> int | None:
+def _grid_size(space: Space, origin: str, problems: Problems) -> int | None:
     """Points of the grid; None where there is none."""
     floats = [dimension.name for dimension in space.dimensions if dimension.kind == "float"]
     if floats:
         message = f"a grid has no floats, and the space has {', '.join(floats)}"
-        problem(message, "list choices for them, or use sweep.searcher.kind=random")
+        hint = "list choices for them, or use sweep.searcher.kind=random"
+        problems.problem_of("space.grid", origin, message, hint)
         return None
     combinations = math.prod(dimension.size or 1 for dimension in space.dimensions)
-    size = sum(1 for _ in islice(space.grid(), GRID_MOST + 1)) if combinations <= 100 * GRID_MOST else combinations
+    few = combinations <= 100 * GRID_MOST  # constraints and conditions may leave little of them
+    size = sum(1 for _ in islice(space.grid(), GRID_MOST + 1)) if few else combinations
     if size > GRID_MOST:
-        shown = f"more than {GRID_MOST}" if combinations <= 100 * GRID_MOST else f"{combinations:,}"
-        problem(
-            f"the grid has {shown} points; at most {GRID_MOST} are tried one by one", "use sweep.searcher.kind=random"
-        )
+        shown = f"more than {GRID_MOST}" if few else f"{combinations:,}"
+        message = f"the grid has {shown} points; at most {GRID_MOST} are tried one by one"
+        problems.problem_of("space.grid", origin, message, "use sweep.searcher.kind=random")
         return None
     return size
 
 
-def _check_population(settings: SweepSettings, space: Space, problem: Callable[[str, str, str], None]) -> None:
+def _check_population(settings: SweepSettings, space: Space, origins: Mapping[str, str], problems: Problems) -> None:
     """Whether population based training has something to change, and room for its population."""
     kind, population, slots = settings.scheduler.kind, settings.scheduler.population, settings.slots
+    origin = origins["sweep.scheduler.kind"]
     mutable = [dimension for dimension in space.dimensions if dimension.mutable]
     if not mutable:
         names = ", ".join(dimension.name for dimension in space.dimensions)
         message = (
             f"{kind} changes settings in the middle of a run, and none of those searched can change there: {names}"
         )
-        problem("sweep.scheduler.kind", message, "search the learning rate, the schedule or train.global_batch too")
+        hint = "search the learning rate, the schedule or train.global_batch too"
+        problems.problem_of("space.population", origin, message, hint)
     elif kind == "pb2" and all(dimension.kind == "choice" for dimension in mutable):
         names = ", ".join(dimension.name for dimension in mutable)
         message = (
             f"pb2 fits a model over numbers, and those that can change in the middle of a run are choices: {names}"
         )
-        problem("sweep.scheduler.kind", message, "search a range, or use sweep.scheduler.kind=pbt")
+        problems.problem_of("space.population", origin, message, "search a range, or use sweep.scheduler.kind=pbt")
     if not settings.scheduler.sync and slots is not None and slots < population:
         message = f"sweep.slots is {slots}, below sweep.scheduler.population {population}: the others would never begin"
-        problem(
-            "sweep.slots", message, f"use sweep.slots={population}, a smaller population, or sweep.scheduler.sync=true"
-        )
+        hint = f"use sweep.slots={population}, a smaller population, or sweep.scheduler.sync=true"
+        problems.problem_of("space.population", origins["sweep.slots"], message, hint)
 
 
 def _check_constraints(space: Space, problems: Problems) -> None:
@@ -209,17 +207,16 @@ def _check_constraints(space: Space, problems: Problems) -> None:
     chance = random.Random(0)
     points = [free.draw(lambda name: chance.random()) for _ in range(DRAWS)]
     points += [point for point, _ in zip(_all(free), range(ENUMERATED), strict=False)]
-    code = "space.constraints"
     for index, constraint in enumerate(space.constraints):
         if not any(constraint.holds(point) for point in points):
             message = f"nothing in the space satisfies the constraint {constraint.text!r}{_what_is(constraint)}"
-            problems.add(code, ("constraints", index), message, "loosen it, or widen what it names")
+            problems.problem("space.constraints", ("constraints", index), message, "loosen it, or widen what it names")
             return
     left = sum(space.allowed(point) for point in points[:DRAWS]) / DRAWS
     if left < LEFT_AT_LEAST:
         share = f"{left:.1%} of the space" if left else "nothing of the space"
         message = f"the constraints leave {share}; at least {LEFT_AT_LEAST:.0%} are needed to draw from it"
-        problems.add(code, ("constraints", 0), message, "narrow the domains to what they allow")
+        problems.problem("space.constraints", ("constraints", 0), message, "narrow the domains to what they allow")
 
 
 def _what_is(constraint: Constraint) -> str:
@@ -236,9 +233,7 @@ def check_overridden(space: Space, origins: Mapping[str, str], problems: Problem
         given = origins[key].startswith(("override ", f"{problems.source}:"))
         if given and not dimension.when and key != BATCH:  # a batch is what the coupling refers to
             message = f"{key} has no effect: the space searches {'it' if key == dimension.name else dimension.name}"
-            problems.found.append(
-                ConfigError("config.no-effect", message, hint="leave one of them out", location=origins[key])
-            )
+            problems.problem_of("config.no-effect", origins[key], message, "leave one of them out")
 
 
 def check_points(space: Space, base: RunConfig, problems: Problems) -> None:
@@ -257,7 +252,7 @@ def check_points(space: Space, base: RunConfig, problems: Problems) -> None:
             named = {name: value for name, value in params.items() if name.rpartition(".")[2] in what} or params
             point = ", ".join(f"{name} {show(value)}" for name, value in named.items())
             message = f"a trial with {point} cannot be: {what}"
-            problems.add("space.point", ("space",), message, "narrow the space, or add a constraint")
+            problems.problem("space.point", ("space",), message, "narrow the space, or add a constraint")
             return
 
 

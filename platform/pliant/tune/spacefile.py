@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pliant.config.base import Settings, setting
-from pliant.config.loader import DEFAULT, load_settings, read_text
+from pliant.config.loader import load_settings, read_text
 from pliant.config.overrides import Override, Overrides
 from pliant.config.problems import ConfigErrors, raise_all
 from pliant.config.schema import fields, show
@@ -26,7 +25,7 @@ from pliant.errors import ConfigError
 from pliant.registry import PipelineRef, find_pipeline, find_space
 from pliant.settings import RunConfig, run_config_for
 from pliant.tune.domainfile import Problems
-from pliant.tune.settings import SweepSettings
+from pliant.tune.settings import SpaceFile, SweepSettings
 from pliant.tune.space import Space
 from pliant.tune.spacecheck import check_overridden, check_points, derive, settle_batches
 from pliant.tune.spaceread import read_space
@@ -34,20 +33,6 @@ from pliant.tune.types import Mode
 
 if TYPE_CHECKING:
     from pliant.train.protocols import Pipeline
-
-
-class SpaceFile(Settings):
-    """A space file."""
-
-    pipeline: str | None = setting(None, on_resume="frozen", min_length=1)
-    """Whose it is."""
-    sweep: SweepSettings = setting(SweepSettings(), on_resume="free")
-    settings: dict[str, Any] = setting({}, on_resume="free")
-    """Settings that all trials have, by dotted key."""
-    space: dict[str, Any] = setting(on_resume="free", min_length=1)
-    """By dotted key, what is searched."""
-    constraints: tuple[str, ...] = setting((), on_resume="free")
-    """What must hold between searched settings."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +174,7 @@ def _check_pipeline(named: Any, ref: PipelineRef, problems: Problems) -> None:
     if isinstance(named, str) and _short_name(named) != ref.name:
         message = f"the space is for the pipeline {named}, not for {ref.name}"
         hint = f"use --space with one for {ref.name}, or leave pipeline out of the file"
-        problems.add("space.pipeline", ("pipeline",), message, hint)
+        problems.problem("space.pipeline", ("pipeline",), message, hint)
 
 
 def _short_name(pipeline: str) -> str:
@@ -203,14 +188,8 @@ def _metric(pipeline: type[Pipeline[Any]], wanted: str | None, origin: str, prob
     name = wanted if wanted is not None else pipeline.main_metric
     if name not in metrics:
         near = closest(name, metrics, most=1)
-        problems.found.append(
-            ConfigError(
-                "space.metric",
-                f"sweep.metric is {show(name)}; the pipeline's metrics are {', '.join(metrics)}",
-                hint=f"did you mean {near[0]}?" if near else "",
-                location=origin if origin != DEFAULT else problems.source,
-            )
-        )
+        message = f"sweep.metric is {show(name)}; the pipeline's metrics are {', '.join(metrics)}"
+        problems.problem_of("space.metric", origin, message, f"did you mean {near[0]}?" if near else "")
     return name, metrics.get(name, "min")
 
 

@@ -12,13 +12,11 @@ from pliant.config.suggest import closest_key
 from pliant.config.yamlfile import Path
 from pliant.settings import RunConfig
 from pliant.tune.constraints import ALLOWED, Constraint, parse
-from pliant.tune.domainfile import DOMAIN, Entry, Problems, read_entry
+from pliant.tune.domainfile import Entry, Problems, read_entry
 from pliant.tune.domains import Dimension, Value
 from pliant.tune.point import BATCH, LR, PEAK
 from pliant.tune.searchable import SCHEDULE, SCHEDULE_KEYS, Searchable, searchables, why_not
 from pliant.tune.space import Space
-
-_UNKNOWN = "config.unknown-key"
 
 
 def read_space(
@@ -44,7 +42,7 @@ def read_space(
         entry = read[LR]
         path = entry.path if entry is not None else ("space", LR)
         message = f"{LR} is searched twice: {PEAK} is the same"
-        problems.add(DOMAIN, path, message, "keep one of them")
+        problems.problem("space.domain", path, message, "keep one of them")
     good = {name: entry for name, entry in read.items() if entry is not None}
     conditions = _Conditions(good, read, found, base, problems)
     ordered = _parents_first([conditions.resolved(entry) for entry in good.values()], good, problems)
@@ -64,7 +62,7 @@ def _flat(entries: Any, problems: Problems) -> Iterator[tuple[str, Any, Path]]:
             yield key, value, ("space", key)
         elif not isinstance(value, Mapping):
             message = f"schedule is {show(value)}; needed: a mapping with some of {', '.join(SCHEDULE_KEYS)}"
-            problems.add(DOMAIN, ("space", key), message)
+            problems.problem("space.domain", ("space", key), message)
         else:
             for name, inner in value.items():
                 yield f"{SCHEDULE}.{name}", inner, ("space", key, name)
@@ -85,15 +83,17 @@ def _refuse(
         meant, words = closest_key(keys, [(SCHEDULE, key) for key in SCHEDULE_KEYS])
         words = f"{words}?" if meant is not None else f"{SCHEDULE} has {', '.join(SCHEDULE_KEYS)}"
         message = f"{name} is not searched: a space speaks of the schedule's shape" if keys in known else ""
-        problems.add(_UNKNOWN, path, message or f"{name} is nothing that a space knows", words)
+        problems.problem("config.unknown-key", path, message or f"{name} is nothing that a space knows", words)
     elif keys in known or keys in set(sections(schema)):
         inner = [other for other in found if other.startswith(f"{name}.")]
         inner = [key for key in inner if isinstance(value, Mapping) and key.rpartition(".")[2] in value] or inner
         reason = why_not(name)
         if keys not in known and inner:
-            problems.add(_UNKNOWN, path, f"{name} is a section", f"write whole keys: {', '.join(inner[:4])}")
+            problems.problem(
+                "config.unknown-key", path, f"{name} is a section", f"write whole keys: {', '.join(inner[:4])}"
+            )
         else:
-            problems.add("space.key", path, f"{name} cannot be searched: {reason}", "leave it out of the space")
+            problems.problem("space.key", path, f"{name} cannot be searched: {reason}", "leave it out of the space")
     else:
         meant, words = closest_key(keys, [tuple(other.split(".")) for other in found])
         target = found.get(".".join(meant)) if meant is not None else None
@@ -102,7 +102,7 @@ def _refuse(
         else:
             train = ", ".join(other for other in found if other.startswith("train."))
             hint = f"a space may name settings of model and optim, schedule, {train}"
-        problems.add(_UNKNOWN, path, f"{name} is not a setting", hint)
+        problems.problem("config.unknown-key", path, f"{name} is not a setting", hint)
 
 
 class _Conditions:
@@ -133,7 +133,7 @@ class _Conditions:
                 both = tuple(v for v in values if v in when.get(condition.key, values))
                 if not both:
                     message = f"{name} has no effect where its condition holds: it counts with {condition}"
-                    self._problems.add("space.condition", (*entry.path, "when", condition.key), message)
+                    self._problems.problem("space.condition", (*entry.path, "when", condition.key), message)
                 when[condition.key] = both
         return replace(entry.dimension, when=when)
 
@@ -141,7 +141,7 @@ class _Conditions:
         """The values of a condition in the file; none where it is wrong."""
 
         def problem(message: str, hint: str = "") -> tuple[Value, ...]:
-            self._problems.add("space.condition", path, f"{name} depends on {message}", hint)
+            self._problems.problem("space.condition", path, f"{name} depends on {message}", hint)
             return ()
 
         if other not in self._named:
@@ -173,7 +173,7 @@ class _Conditions:
             found = value_of(self._base, condition.key.split(".")) if self._base is not None else None
             if self._base is not None and not condition.holds(found):
                 message = f"{name} has no effect with {condition.key} {'null' if found is None else found}"
-                self._problems.add(
+                self._problems.problem(
                     "config.no-effect", entry.path, message, f"it counts with {condition}: search that too"
                 )
             return ()
@@ -186,7 +186,7 @@ class _Conditions:
         if not values:
             choices = _some(other.dimension.values)
             message = f"{name} has no effect: {condition.key} is one of {choices}"
-            self._problems.add("config.no-effect", entry.path, message, f"it counts with {condition}")
+            self._problems.problem("config.no-effect", entry.path, message, f"it counts with {condition}")
         return values
 
 
@@ -201,7 +201,7 @@ def _parents_first(
         if ready is None:
             circle = ", ".join(d.name for d in left)
             message = f"the conditions of {circle} depend on each other"
-            problems.add("space.condition", (*entries[left[0].name].path, "when"), message, "take one of them out")
+            problems.problem("space.condition", (*entries[left[0].name].path, "when"), message, "take one of them out")
             break
         ordered[ready.name] = ready
         left.remove(ready)
@@ -212,18 +212,19 @@ def _constraint(
     text: Any, path: Path, named: Mapping[str, Any], base: RunConfig | None, problems: Problems
 ) -> Constraint | None:
     """A constraint, with the values of what it names besides dimensions."""
-    code = "space.constraints"
     if not isinstance(text, str):
         return None  # the file's own model complains
     try:
         parse(text)
     except ValueError as error:
         hint = f"allowed are {ALLOWED}; equality is ==, as in train.global_batch >= 2 * train.micro_batch"
-        problems.add(code, path, f"the constraint {text!r} cannot be read: {error}", hint)
+        problems.problem("space.constraints", path, f"the constraint {text!r} cannot be read: {error}", hint)
         return None
     names = Constraint(text).names
     if not any(name in named for name in names):
-        problems.add(code, path, f"the constraint {text!r} names nothing that is searched", "take it out")
+        problems.problem(
+            "space.constraints", path, f"the constraint {text!r} names nothing that is searched", "take it out"
+        )
         return None
     fixed: dict[str, Any] = {}
     for name in names:
@@ -235,7 +236,9 @@ def _constraint(
             meant, words = closest_key(name.split("."), known)
             hint = f"{words}?" if meant is not None and ".".join(meant) != name else ""
             hint = hint or ("" if "." in name else f"texts stand in quotes: '{name}'")
-            problems.add(code, path, f"the constraint {text!r} names {name}, which has no value", hint)
+            problems.problem(
+                "space.constraints", path, f"the constraint {text!r} names {name}, which has no value", hint
+            )
             return None
         fixed[name] = value
     return Constraint(text, fixed)
@@ -250,7 +253,7 @@ def _comparable(space: Space, problems: Problems) -> bool:
             constraint.holds(whole)
         except TypeError:
             message = f"the constraint {constraint.text!r} mixes texts and numbers"
-            problems.add(
+            problems.problem(
                 "space.constraints", ("constraints", index), message, "texts can be compared by == and != alone"
             )
             good = False
