@@ -20,6 +20,8 @@ _WHOLE_RUN = {
     "train.epochs": "the length is one of the whole run",
     "train.micro_batch": "it is a condition of exact results, recorded once for each attempt",
 }
+_RULES = [rule for rule in RULES if "train.steps" not in vars(rule)["reads"]]
+"""Those about the length take all phases together: the plan asks them."""
 
 
 def changeable(schema: type[RunConfig]) -> list[str]:
@@ -57,7 +59,7 @@ def check_phases(loaded: Loaded[RunConfig], config: RunConfig) -> None:
             break  # what comes after would be judged by what is not meant
         laid |= phase.settings
         try:
-            load_settings(type(config), text=text, source="", overrides=laid, rules=RULES)
+            load_settings(type(config), text=text, source="", overrides=laid, rules=_RULES)
         except ConfigError as error:
             for problem in error.problems if isinstance(error, ConfigErrors) else (error,):
                 override, _, key = problem.location.partition(" ")

@@ -6,9 +6,9 @@
 A phase begins with the first step that starts at or beyond ``from_samples`` rows; its settings stay until another one
 changes them. Which phase a step belongs to follows from the samples before it, so that nothing of it is state.
 
-The run's length is that of its settings without phases, as a place in the stream of rows: with another batch, other
-steps lead there. So does progress of the schedule: in ``samples`` it is what has been seen; in ``steps`` a phase counts
-those before it in its own batch, so that the rate at some sample is that of its own settings, whatever was before.
+``train.steps`` counts steps, whatever their batch; ``train.epochs`` lead to a place in the stream of rows, and another
+batch gets there in other steps. Then a schedule in steps counts those before a phase in the phase's own batch, so that
+its rate at some sample is that of its own settings, whatever was before; as one in samples does anyway.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pliant.config.dump import config_to_dict
-from pliant.data.plan import Tail, position_after, steps_in
+from pliant.data.plan import Tail, position_after
 from pliant.settings import RunConfig
 from pliant.train.settings import OptimSettings, ScheduleSettings, TrainSettings
 
@@ -95,32 +95,50 @@ def plan_course(config: RunConfig, rows: int, *, total_steps: int | None = None)
         total_steps: of a run without phases, where it is not by its settings (a shorter trial of it).
     """
     base, *later = phase_configs(config)
-    tail, steps = config.data.tail, _steps(base, rows)
+    tail, length = config.data.tail, _Length(base, rows)
     if not later:
-        steps = steps if total_steps is None else total_steps
+        steps = length.left(base, 0, (0, 0)) if total_steps is None else total_steps
         return Course((_phase(base, 0, 0, steps),), steps)
-    end = _end(base, rows, steps)
-    phases, unreached = [_phase(base, 0, 0, steps)], []
-    step, samples, place = 0, 0, (0, 0)
-    for settings, config_after in zip(config.phases, later, strict=True):
-        batch = phases[-1].train.global_batch
-        left = steps_left(rows, batch, tail, place, end)
+    phases, unreached = [_phase(base, 0, 0, length.left(base, 0, (0, 0)))], []
+    now, step, samples, place = base, 0, 0, (0, 0)
+    for settings, after in zip(config.phases, later, strict=True):
+        left = length.left(now, step, place)
 
-        def seen(more: int, batch: int = batch, at: tuple[int, int] = place, before: int = samples) -> int:
-            return before + _taken(rows, batch, tail, at, more)
+        def seen(more: int, batch: int = now.train.global_batch, at: tuple[int, int] = place) -> int:
+            return _taken(rows, batch, tail, at, more)
 
-        more = bisect_left(range(left + 1), settings.from_samples, key=seen)
+        more = bisect_left(range(left + 1), settings.from_samples - samples, key=seen)
         if more >= left:
             unreached.append(settings.from_samples)
             continue
-        step, samples = step + more, seen(more)
-        place = _after(rows, batch, tail, place, more)
-        remaining = steps_left(rows, config_after.train.global_batch, tail, place, end)
+        place_after = _after(rows, now.train.global_batch, tail, place, more)
+        step, samples, place, now = step + more, samples + seen(more), place_after, after
         if phases[-1].samples == samples:
             phases.pop()
-        phases.append(_phase(config_after, samples, step, remaining))
-    last = phases[-1].train.global_batch
-    return Course(tuple(phases), step + steps_left(rows, last, tail, place, end), tuple(unreached))
+        before = step if length.counted else samples / now.train.global_batch
+        phases.append(_phase(now, samples, step, length.left(now, step, place), before))
+    return Course(tuple(phases), step + length.left(now, step, place), tuple(unreached))
+
+
+class _Length:
+    """Where a run ends: after ``train.steps`` steps, or at the place in the stream that ``train.epochs`` lead to."""
+
+    def __init__(self, config: RunConfig, rows: int) -> None:
+        self._steps, epochs = config.train.steps, config.train.epochs or 1.0
+        self._rows, self._tail = rows, config.data.tail
+        self._end = divmod(round(rows * epochs), rows)
+
+    @property
+    def counted(self) -> bool:
+        """Whether it is a number of steps, whatever their batch."""
+        return self._steps is not None
+
+    def left(self, config: RunConfig, step: int, place: tuple[int, int]) -> int:
+        """Steps after ``step`` ones, which led to a place, with the batch of these settings."""
+        if self._steps is not None:
+            return max(0, self._steps - step)
+        left = steps_left(self._rows, config.train.global_batch, self._tail, place, self._end)
+        return left if step else max(1, left)
 
 
 def steps_left(rows: int, global_batch: int, tail: Tail, place: tuple[int, int], end: tuple[int, int]) -> int:
@@ -138,19 +156,6 @@ def steps_left(rows: int, global_batch: int, tail: Tail, place: tuple[int, int],
     return steps(rows - position) + (last - epoch - 1) * steps(rows) + steps(part)
 
 
-def _steps(config: RunConfig, rows: int) -> int:
-    train = config.train
-    return train.steps or steps_in(rows, train.global_batch, config.data.tail, train.epochs or 1.0)
-
-
-def _end(config: RunConfig, rows: int, steps: int) -> tuple[int, int]:
-    """Where a run without phases ends: by its epochs, or where so many steps lead."""
-    train = config.train
-    if train.steps is None:
-        return divmod(round(rows * (train.epochs or 1.0)), rows)
-    return position_after(rows=rows, global_batch=train.global_batch, tail=config.data.tail, steps=steps)
-
-
 def _after(rows: int, batch: int, tail: Tail, place: tuple[int, int], steps: int) -> tuple[int, int]:
     epoch, position = place
     return position_after(rows=rows, global_batch=batch, tail=tail, steps=steps, epoch=epoch, position=position)
@@ -164,10 +169,10 @@ def _taken(rows: int, batch: int, tail: Tail, place: tuple[int, int], steps: int
     return (epoch - place[0]) * rows + position - place[1]
 
 
-def _phase(config: RunConfig, samples: int, step: int, remaining: int) -> Phase:
+def _phase(config: RunConfig, samples: int, step: int, remaining: int, before: float = 0) -> Phase:
+    """A phase; ``before``: progress of the schedule in steps at its beginning."""
     batch, schedule = config.train.global_batch, config.schedule
-    before = samples / batch if step else 0  # steps, had they all been of this batch
-    total: float = samples + remaining * batch if schedule.unit == "samples" else before + remaining
+    total = samples + remaining * batch if schedule.unit == "samples" else before + remaining
     return Phase(
         samples=samples,
         step=step,
