@@ -33,8 +33,9 @@ SPACE = Space(
 Entry = Suggestion | Report | Decision | Close | End
 
 
-def settings(kind: str, *, trials: int = 27, seed: int = 0, **scheduler: Any) -> SweepSettings:
-    return SweepSettings(trials=trials, seed=seed, scheduler=SchedulerSettings(kind=kind, **scheduler))
+def settings(kind: str, *, trials: int = 27, slots: int = 4, seed: int = 0, **scheduler: Any) -> SweepSettings:
+    own = SchedulerSettings.model_validate({"kind": kind, **scheduler})
+    return SweepSettings(trials=trials, slots=slots, seed=seed, scheduler=own)
 
 
 def make(own: SweepSettings, *, length: int = 2700, mode: Mode = "min", space: Space = SPACE) -> Scheduler:
@@ -68,15 +69,15 @@ def accumulate(state: Any, params: Params, before: int, now: int) -> tuple[Any, 
 
 
 class Sweep:
-    """Runs trials against a scheduler.
+    """Runs trials against a scheduler, as a fold over the log's entries.
 
     Args:
         scheduler: a fresh one.
-        own: the sweep's settings; ``slots`` is how many trials run at once, 4 where it is None.
+        own: the sweep's settings; ``slots`` is how many trials run at once.
         order: seed of which of the running trials comes next.
         train: what a trial does.
         batch: rows of a step by number of the trial; reports lie at its multiples.
-        dies: by trial and number of its leg's reports so far, how it ends instead of reporting.
+        dies: by number of the trial and of its reports so far, how it ends instead of reporting again.
     """
 
     def __init__(
@@ -95,23 +96,24 @@ class Sweep:
         self.random = random.Random(order)
         self.trials: dict[str, Trial] = {}
         self.queue: list[str] = []
+        self.ends: dict[str, End] = {}
         self.log: list[Entry] = []
         self.closed = False
         self.replaced = 0
 
     def run(self, most: int = 100_000) -> Sweep:
         """To the end, or until the log has so many entries."""
-        self.decide()
+        self.follow()
         while len(self.log) < most:
             if running := self.fill():
-                self.advance(self.random.choice(running))
+                self.apply(self.advance(self.random.choice(running)))
             elif "paused" in [trial.status for trial in self.trials.values()] and not self.closed:
-                self.close()
-                self.decide()
+                self.apply(Close("nothing else is left"))
             else:
                 stuck = [t for t, trial in self.trials.items() if trial.status != "over"]
                 assert not stuck, f"left for ever: {stuck}"
                 break
+            self.follow()
         return self
 
     def replay(self, log: Sequence[Entry], *, ask: bool = True) -> Sweep:
@@ -120,97 +122,109 @@ class Sweep:
         for entry in log:
             if ask:
                 self.scheduler.decide()
-            if isinstance(entry, Suggestion):
-                self.begin(entry)
-            elif isinstance(entry, Report):
-                trial = self.trials[entry.trial]
-                trial.states[entry.samples], _ = self.train(
-                    trial.states.get(trial.samples), trial.params, trial.samples, entry.samples
-                )
-                trial.samples = entry.samples
-                trial.values.append(entry.value)
-                self.log.append(entry)
-                self.scheduler.observe(entry)
-            elif isinstance(entry, Decision):
-                self.carry_out(entry)
-            elif isinstance(entry, Close):
-                self.close()
-            else:
-                self.finish(entry)
+            self.apply(entry)
         return self
 
     def fill(self) -> list[str]:
+        """Trials that run, new ones included."""
         running = [t for t, trial in self.trials.items() if trial.status == "running" and t not in self.queue]
-        while len(running) < (self.own.slots or 4):
+        while len(running) < (self.own.slots or 1):
             if self.queue:
                 running.append(self.queue.pop(0))
             elif self.allowed() and self.scheduler.wants_more():
                 number = len(self.trials)
-                self.begin(Suggestion(trial_id(number), number, self.drawn(number)))
+                point = self.drawn(number)
+                self.apply(Suggestion(trial_id(number), number, point))
+                self.follow()
                 running.append(trial_id(number))
             else:
                 break
         return running
+
+    def drawn(self, number: int) -> Params:
+        return self.space.draw(lambda name: unit(self.own.seed, "point", number, name))
 
     def allowed(self) -> bool:
         """Those that ended without a value are replaced, once."""
         wanted = self.scheduler.population or self.own.trials
         return len(self.trials) < wanted + min(wanted, self.replaced)
 
-    def close(self) -> None:
-        self.closed = True
-        self.log.append(Close("nothing else is left"))
-        self.scheduler.close()
-
-    def drawn(self, number: int) -> Params:
-        return self.space.draw(lambda name: unit(self.own.seed, "point", number, name))
-
-    def begin(self, suggestion: Suggestion) -> None:
-        self.log.append(suggestion)
-        self.trials[suggestion.trial] = Trial(suggestion.params)
-        self.scheduler.add(suggestion)
-
-    def advance(self, name: str) -> None:
+    def advance(self, name: str) -> Report | End:
+        """What happens to a running trial next."""
         trial, number = self.trials[name], int(name[1:])
-        how = self.dies.get((number, len(trial.states)))
+        how = self.dies.get((number, len(trial.values)))
         if how is not None:
-            self.finish(End(name, how, trial.samples))
-            self.decide()
-            return
+            return End(name, how, trial.samples)
         stones, rows = self.scheduler.milestones, self.batch(number)
-        after = stones[bisect_right(stones, trial.samples)]
-        now = -(-after // rows) * rows
-        state, value = self.train(trial.states.get(trial.samples), trial.params, trial.samples, now)
-        trial.states[now], trial.samples = state, now
-        trial.values.append(finite(value))
-        report = Report(name, now, finite(value), {}, generation=trial.generation)
-        self.log.append(report)
-        self.scheduler.observe(report)
-        due = self.decide()
-        assert [d.action for d in due if d.trial == name][:1] in (["continue"], ["stop"], ["pause"], ["exploit"])
-        assert all(d.samples == now for d in due if d.trial == name)
-        if now >= stones[-1] and trial.status == "running":
-            self.finish(End(name, "completed", now))
-            self.decide()
+        now = -(-stones[bisect_right(stones, trial.samples)] // rows) * rows
+        _, value = self.train(trial.states.get(trial.samples), trial.params, trial.samples, now)
+        return Report(name, now, finite(value), {}, generation=trial.generation)
 
-    def decide(self) -> list[Decision]:
-        due = self.scheduler.decide()
-        assert due == self.scheduler.decide(), "asking changes nothing"
-        for decision in due:
-            left = self.scheduler.decide()
-            assert left[0] == decision, "what is due stays due, in its order"
-            self.carry_out(decision)
-        assert self.scheduler.decide() == []
-        return due
+    def follow(self) -> None:
+        """Applies what follows from what happened: decisions, then ends."""
+        while True:
+            due = self.scheduler.decide()
+            assert due == self.scheduler.decide(), "asking changes nothing"
+            if due:
+                self.apply(due[0])
+                assert self.scheduler.decide()[: len(due) - 1] == due[1:], "what is due stays due, in its order"
+            elif self.ends:
+                self.apply(next(iter(self.ends.values())))
+            else:
+                return
 
-    def carry_out(self, decision: Decision) -> None:
-        trial = self.trials[decision.trial]
+    def apply(self, entry: Entry) -> None:
+        """Takes an entry of the log."""
+        self.log.append(entry)
+        self.tell(entry)
+        if isinstance(entry, Suggestion):
+            self.trials[entry.trial] = Trial(entry.params)
+        elif isinstance(entry, Close):
+            self.closed = True
+        elif isinstance(entry, Report):
+            self._report(self.trials[entry.trial], entry)
+        elif isinstance(entry, Decision):
+            self._carry_out(self.trials[entry.trial], entry)
+        else:
+            self.ends.pop(entry.trial, None)
+            trial = self.trials[entry.trial]
+            trial.status = "over"
+            if entry.how in ("diverged", "out-of-memory") and not any(value is not None for value in trial.values):
+                self.replaced += 1
+
+    def tell(self, entry: Entry) -> None:
+        """The scheduler alone hears of it."""
+        if isinstance(entry, Suggestion):
+            self.scheduler.add(entry)
+        elif isinstance(entry, Report):
+            self.scheduler.observe(entry)
+        elif isinstance(entry, Decision):
+            self.scheduler.apply(entry)
+        elif isinstance(entry, Close):
+            self.scheduler.close()
+        else:
+            self.scheduler.end(entry)
+
+    def _report(self, trial: Trial, report: Report) -> None:
+        self.queue = [name for name in self.queue if name != report.trial]
+        before = trial.states.get(trial.samples)
+        trial.states[report.samples], _ = self.train(before, trial.params, trial.samples, report.samples)
+        trial.samples = report.samples
+        trial.values.append(report.value)
+        if report.samples >= self.scheduler.milestones[-1]:
+            self.ends[report.trial] = End(report.trial, "completed", report.samples)
+        due = [decision for decision in self.scheduler.decide() if decision.trial == report.trial]
+        assert [d.action for d in due][:1] in (["continue"], ["stop"], ["pause"], ["exploit"])
+        assert all(d.samples == report.samples for d in due)
+
+    def _carry_out(self, trial: Trial, decision: Decision) -> None:
         allowed = {"continue": ("running",), "pause": ("running",), "resume": ("paused",)}
         assert trial.status in allowed.get(decision.action, ("running", "paused")), decision
-        self.log.append(decision)
-        self.scheduler.apply(decision)
         if decision.action == "pause":
             trial.status = "paused"
+        elif decision.action == "stop":
+            how: How = "diverged" if trial.values[-1:] == [None] else "stopped"
+            self.ends.setdefault(decision.trial, End(decision.trial, how, trial.samples))
         elif decision.action == "resume":
             trial.status = "running"
             self.queue.append(decision.trial)
@@ -220,22 +234,20 @@ class Sweep:
             assert decision.params is not None
             assert decision.donor != decision.trial
             assert self.space.contains(decision.params)
-            donor = self.trials[decision.donor]
-            trial.states[decision.donor_samples] = donor.states[decision.donor_samples]
+            state = self.trials[decision.donor].states[decision.donor_samples]
             trial.samples, trial.params, trial.status = decision.donor_samples, decision.params, "running"
+            trial.states = {trial.samples: state}
             trial.generation += 1
             self.queue.append(decision.trial)
-        if decision.action == "stop":
-            how: How = "diverged" if trial.values[-1:] == [None] else "stopped"
-            self.finish(End(decision.trial, how, trial.samples))
 
-    def finish(self, end: End) -> None:
-        self.log.append(end)
-        trial = self.trials[end.trial]
-        trial.status = "over"
-        if end.how in ("diverged", "out-of-memory") and not any(value is not None for value in trial.values):
-            self.replaced += 1
-        self.scheduler.end(end)
+    def together(self) -> list[Decision]:
+        """Decisions on paused trials, in order."""
+        paused, found = set[str](), []
+        for decision in self.decisions():
+            if decision.trial in paused:
+                found.append(decision)
+            (paused.add if decision.action == "pause" else paused.discard)(decision.trial)
+        return found
 
     def decisions(self) -> list[Decision]:
         return [entry for entry in self.log if isinstance(entry, Decision)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pliant.tune.draws import unit
+from pliant.tune.draws import unit, units
 from pliant.tune.schedulers.base import Member, Terms
 from pliant.tune.schedulers.gaussian import Floats, best_candidate
 from pliant.tune.schedulers.pbt import Pbt
@@ -85,9 +85,7 @@ class Pb2(Pbt):
         known = sorted(self._intervals)[-WINDOW:]  # not in the order of arrival: sums would differ in their last bits
         if not names or len(known) < LEAST or not any(math.isfinite(i.gain) for i in known):
             return [unit(seed, "place", trial, generation, name) for name in names]
-        drawn = np.array(
-            [[unit(seed, "candidate", trial, generation, i, name) for name in names] for i in range(CANDIDATES)]
-        )
+        drawn = units(seed, (CANDIDATES, len(names)), "candidates", trial, generation)
         before = np.array([i.before for i in known])
         low, width = before.min(), max(np.ptp(before), 1e-12)
 
