@@ -13,9 +13,9 @@ from pliant.tune.draws import unit
 from pliant.tune.settings import SweepSettings
 from pliant.tune.simulate import Simulation, Stretch, curves
 from pliant.tune.space import Space
-from pliant.tune.sweep import Record, Sweep
+from pliant.tune.sweep import Answer, Leg, Record, Sweep
 from pliant.tune.table import Workers
-from pliant.tune.types import Decision, End, Entry, Params, Suggestion
+from pliant.tune.types import Decision, End, Entry, Loss, Params, Report, Suggestion
 
 ROWS, EPOCHS = 100, 27
 LENGTH = ROWS * EPOCHS
@@ -151,3 +151,35 @@ def choices(log: Log) -> tuple[list[Suggestion], list[Decision], dict[str, str]]
             decided.append(entry)
         (waits.add if entry.action == "pause" else waits.discard)(entry.trial)
     return log.of(Suggestion), decided, {end.trial: end.how for end in log.of(End)}
+
+
+class Hand:
+    """A sweep driven by hand."""
+
+    def __init__(self, own: SweepSettings | None = None, log: Log | None = None, **given: Any) -> None:
+        self.log = log or Log()
+        self.sweep: Sweep = build(own or settings("none"), record=self.log.record, **given)
+        replay(self.log.entries, self.sweep)
+
+    def leg(self, free_workers: int | None = None) -> Leg:
+        found = self.sweep.next_leg(free_workers)
+        assert isinstance(found, Leg)
+        return found
+
+    def legs(self, number: int) -> list[str]:
+        return [self.leg().trial for _ in range(number)]
+
+    def report(self, trial: str, samples: int, value: float | None = 1.0, **own: Any) -> Answer:
+        return self.sweep.report(Report(trial, samples, value, {"loss": value}, **own))
+
+    def lose(self, trial: str, cause: Any = "preemption", text: str = "gone", signature: str = "") -> None:
+        self.sweep.lost(Loss(trial, cause, text, signature))
+
+    def status(self, trial: str) -> str:
+        return self.sweep.status(self.sweep.trials[trial])
+
+
+def started(own: SweepSettings | None = None, **given: Any) -> Hand:
+    hand = Hand(own, **given)
+    hand.sweep.begin()
+    return hand

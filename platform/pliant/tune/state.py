@@ -236,7 +236,7 @@ class State:
         self._ends.pop(end.trial, None)
         self._line.pop(end.trial, None)
         self._spend(trial, end.worker_seconds)
-        self.since_best += 1
+        self.since_best += self.best is None or self.best.trial != trial.id
         if end.how in ("out-of-memory", "diverged") and trial.best is None:
             self._replaced.add(end.trial)
         # While nothing has ever reported a value, running out of memory is an error like any other.
