@@ -49,7 +49,7 @@ OverridesArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[KEY=VALUE]...",
-        help="Settings, as in optim.lr=3e-4.",
+        help="Settings, as in optim.lr=3e-4, or a file of them, as in @best.yaml.",
         show_default=False,
         autocompletion=complete_setting,
     ),

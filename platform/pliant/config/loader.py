@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path as FilePath
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -37,6 +36,7 @@ from pliant.config.schema import (
 )
 from pliant.config.suggest import closest, closest_key
 from pliant.config.yamlfile import Document, Path, parse_yaml
+from pliant.config.yamlfile import read_text as read_text
 from pliant.errors import ConfigError
 
 M = TypeVar("M", bound=BaseModel)
@@ -69,20 +69,6 @@ class Loaded(Generic[M]):
         return self.places[(overridden or within)[-1]] if within else self.source
 
 
-def read_text(path: FilePath, source: str) -> str:
-    """Reads a settings file.
-
-    Raises:
-        ConfigError: ``config.file`` if it cannot be read or is not UTF-8; it calls the file ``source``.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError("config.file", f"cannot be read: {error.strerror}", location=source) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError("config.file", f"is not UTF-8 at byte {error.start}", location=source) from None
-
-
 def load_settings(
     schema: type[M],
     *,
@@ -99,7 +85,7 @@ def load_settings(
         text: the file's text, or what was parsed from it; empty for no file.
         source: the file's name in places and errors.
         layer: what another file lays over this one, below the overrides.
-        overrides: ``key=value`` texts, or a mapping from dotted keys to values.
+        overrides: ``key=value`` and ``@FILE`` texts, or a mapping from dotted keys to values.
         rules: what must hold between sections; what the sections declare is asked anyway.
 
     Raises:

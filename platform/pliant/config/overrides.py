@@ -5,17 +5,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path as FilePath
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from pliant.config.schema import Keys, allowed, lookup, section, show, takes_none
-from pliant.config.yamlfile import Path, parse_yaml
+from pliant.config.yamlfile import Path, parse_yaml, read_text
 from pliant.errors import ConfigError
 
 Overrides = Sequence[str] | Mapping[str, Any]
-"""``["optim.lr=3e-4"]`` from a command line, or ``{"optim.lr": 3e-4}`` from Python."""
+"""``["optim.lr=3e-4", "@more.yaml"]`` from a command line, or ``{"optim.lr": 3e-4}`` from Python. Later ones win."""
+FILE_MARK = "@"
+"""Begins an override that is a file of settings: ``@best.yaml``."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,20 @@ def parse_override(text: str) -> Override:
     return Override(keys, document.value, origin, document.places)
 
 
+def read_overrides(text: str) -> list[Override]:
+    """The settings of a file, ``@best.yaml``: a YAML file as a pipeline has one, of which any part may be missing.
+
+    Raises:
+        ConfigError: as ``read_text`` and ``parse_yaml``, or it holds something else than sections and settings.
+    """
+    source = text.removeprefix(FILE_MARK)
+    document = parse_yaml(read_text(FilePath(source).expanduser(), source), source)
+    if document.value is not None and not isinstance(document.value, dict):
+        raise ConfigError("config.yaml", f"holds {show(document.value)}; needed: a mapping", location=f"{source}:1:1")
+    values = document.value or {}
+    return [Override((key,), value, document.places[(key,)], document.places) for key, value in values.items()]
+
+
 def as_overrides(overrides: Overrides) -> tuple[list[Override], list[ConfigError]]:
     """All overrides that can be read, and an error for each that cannot, or that names a key again."""
     read: list[Override] = []
@@ -75,7 +92,7 @@ def as_overrides(overrides: Overrides) -> tuple[list[Override], list[ConfigError
     else:
         for text in overrides:
             try:
-                read.append(parse_override(text))
+                read += read_overrides(text) if text.startswith(FILE_MARK) else [parse_override(text)]
             except ConfigError as error:
                 errors.append(error)
     first: dict[Keys, Override] = {}
@@ -153,6 +170,7 @@ def _merge(
     for path in [p for p in origins if p[: len(keys)] == keys]:
         del origins[path]
     target[key] = value
+    origins |= {path: place for path, place in override.places.items() if path[: len(keys)] == keys}
     origins[keys] = origin
     return []
 

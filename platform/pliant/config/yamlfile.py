@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path as FilePath
 from typing import Any
 
 from pliant.config.problems import raise_all
@@ -42,6 +43,20 @@ class Document:
 
     value: Any
     places: dict[Path, str]
+
+
+def read_text(path: FilePath, source: str) -> str:
+    """Reads a settings file.
+
+    Raises:
+        ConfigError: ``config.file`` if it cannot be read or is not UTF-8; it calls the file ``source``.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("config.file", f"cannot be read: {error.strerror}", location=source) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError("config.file", f"is not UTF-8 at byte {error.start}", location=source) from None
 
 
 def parse_yaml(
