@@ -72,6 +72,11 @@ def look(resources: Mapping[str, float], *, free: bool = False) -> Nodes:
     return Nodes(tuple(sorted(nodes, key=lambda node: node.id)), addresses)
 
 
+def drains(node: str) -> bool:
+    """Whether a node goes away, by its hexadecimal id."""
+    return node in cluster_state.get_draining_nodes()
+
+
 def room(has: Mapping[str, float], need: Mapping[str, float]) -> int:
     """Workers that these resources hold."""
     return min((int(has.get(name, 0.0) / amount + 1e-9) for name, amount in need.items() if amount > 0), default=0)

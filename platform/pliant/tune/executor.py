@@ -13,6 +13,7 @@ import os
 import queue
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -26,11 +27,13 @@ from ray.tune.registry import register_trainable
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import SearchAlgorithm
 
+from pliant.elastic.nodes import drains
 from pliant.observe.board import STOP, Note
-from pliant.tune.trial import LegSpec, Outcome, run_leg
+from pliant.tune.trial import Exchange, LegSpec, Outcome, run_leg
 
 _TRAINABLE = "pliant-leg"
 _PAYLOAD = "pliant"
+_NOTICES_S = 0.5
 _ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
@@ -162,8 +165,11 @@ class Leg(Trainable):
     def _run(self) -> None:
         spec: LegSpec = self.config["leg"]
         bulletin: RemoteBulletin = self.config["bulletin"]
-        key: str = self.config["key"]
-        self._events.put(run_leg(spec, self._ask, partial(bulletin.exchange, key)))
+        with _Notices(partial(bulletin.exchange, self.config["key"])) as notices:
+            outcome = run_leg(spec, self._ask, notices.exchange)
+        if outcome.cause == "stopped" and notices.come:
+            outcome = Outcome("lost", "preemption", "its machine goes away")
+        self._events.put(outcome)
 
     def _ask(self, samples: int, values: Mapping[str, float], worker_seconds: float) -> bool:
         self._events.put(Reached(samples, dict(values), worker_seconds))
@@ -174,6 +180,38 @@ class Leg(Trainable):
         if self._thread is not None and self._thread.is_alive():
             self._answers.put(False)
             self._thread.join(5.0)
+
+
+class _Notices:
+    """Has the leg leave with a checkpoint when its machine goes away.
+
+    Args:
+        exchange: hands over notes and returns wishes.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._ended = threading.Event()
+        self.come = False
+        self._thread = threading.Thread(target=self._watch, name="pliant-notices", daemon=True)
+
+    def __enter__(self) -> _Notices:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def exchange(self, notes: list[Note]) -> int:
+        """Notes and wishes, those of the machine among them."""
+        return (STOP if self.come else 0) | self._exchange(notes)
+
+    def _watch(self) -> None:
+        here = ray.get_runtime_context().get_node_id()
+        while not self._ended.wait(_NOTICES_S):
+            with suppress(Exception):  # the control service does not answer just now
+                self.come = self.come or drains(here)
 
 
 class Executor:
