@@ -48,9 +48,10 @@ bench: bench-peers  ## all benches; fails when one misses its bar
 	  echo "== $$b"; $(BIN)/python $$b || failed="$$failed $$b"; done; \
 	  test -z "$$failed" || { echo "missed:$$failed" >&2; exit 1; }
 
-bench-peers: $(STAMP)  ## the loaders that the data bench is compared with, in an environment of their own
+bench-peers: $(STAMP)  ## what benches are compared with, and tables that searches run on, in an environment of their own
 	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --disable-pip-version-check --quiet -r bench/peers.txt
+	$(PEERS)/bin/python -m pip install --disable-pip-version-check --quiet --no-deps -r bench/tables.txt
 
 quickstart: $(STAMP)  ## prepare and train a small language model with two workers, within 5 minutes
 	$(BIN)/pliant prepare stdlib_lm
