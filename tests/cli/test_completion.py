@@ -36,6 +36,10 @@ def folder(tmp_path: Path) -> Path:
         ("pliant train digits optim.be", ["optim.betas="]),
         ("pliant train digits optim.lr=", []),
         ("pliant config explain schedule.k", ["schedule.kind"]),
+        ("pliant config explain sweep.tri", ["sweep.trials"]),
+        ("pliant sweep digits sweep.sl", ["sweep.slots="]),
+        ("pliant sweep digits optim.be", ["optim.betas="]),
+        ("pliant sweep digits --space digits_p", ["digits_pbt"]),
         ("pliant status --w", ["--watch"]),
     ],
 )

@@ -115,6 +115,17 @@ def test_explain_a_setting_that_needs_another(work: Path, run: Run) -> None:
     )
 
 
+def test_explain_a_setting_of_sweeps(work: Path, run: Run) -> None:
+    assert run("config", "explain", "sweep.budget.time", cwd=work).stdout == (
+        "sweep.budget.time\n"
+        "  Time of this start of the sweep.\n"
+        "  a duration (30s, 10min, 2h) above 0 or null\n"
+        "  a resume may change it\n"
+    )
+    done = run("config", "explain", "sweep.trails", cwd=work)
+    assert done.stderr == "error[config.unknown-key] sweep.trails is not a setting\n  did you mean sweep.trials?\n"
+
+
 def test_schema(work: Path, run: Run) -> None:
     schema = json.loads(run("config", "schema", "digits", cwd=work).stdout)
     assert schema["properties"]["model"]["properties"]["width"]["minimum"] == 1

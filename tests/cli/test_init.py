@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pliant.cli.main import app
+from pliant.tune.spacefile import load_sweep
 from tests.cli.conftest import Run
 from tests.command import ROOT
 
@@ -17,18 +18,23 @@ STARTER = ROOT / "platform" / "pliant" / "starter"
 SHORT = ["train.steps=20", "schedule.warmup=5", "tracking.kind=none"]
 
 
-def test_the_starter_runs_from_a_csv_to_a_report(tmp_path: Path, run: Run) -> None:
+def test_the_starter_runs_from_a_csv_to_a_report(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     done = run("init", "mine", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
-        "mine/homes.csv\nmine/pipelines/homes.py\nmine/pipelines/homes.yaml\nmine/README.md\n\n"
+        "mine/homes.csv\nmine/pipelines/homes.py\nmine/pipelines/homes.yaml\nmine/search_spaces/homes_asha.yaml\n"
+        "mine/README.md\n\n"
         "go on with:\n  cd mine\n  pliant prepare homes\n  pliant train homes --name first --in-process\n"
+        "  pliant sweep homes --space homes_asha --name search\n"
     )
     here = tmp_path / "mine"
     done = run("prepare", "homes", "--json", cwd=here)
     assert done.returncode == 0, done.stderr
     splits = json.loads(done.stdout)["splits"]
     assert {name: split["rows"] for name, split in splits.items()} == {"train": 480, "validation": 120}
+    monkeypatch.chdir(here)
+    sweep = load_sweep("homes", "homes_asha")
+    assert (sweep.settings.trials, sweep.metric, sweep.base.data.lanes) == (27, "loss", 4)
     done = run("train", "homes", "--name", "first", "--in-process", "--json", *SHORT, cwd=here)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -82,10 +88,16 @@ def test_a_pipeline_that_there_is_can_be_copied(tmp_path: Path, run: Run) -> Non
     done = run("init", "copy", "--from", "digits", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     files = json.loads(done.stdout)["files"]
-    assert files == ["pipelines/digits.py", "pipelines/digits_settings.py", "pipelines/digits.yaml", "README.md"]
-    for file in files[:3]:
+    assert files == ["pipelines/digits.py", "pipelines/digits_settings.py", "pipelines/digits.yaml",
+                     "search_spaces/digits_asha.yaml", "search_spaces/digits_pbt.yaml", "README.md"]  # fmt: skip
+    for file in files[:5]:
         assert (tmp_path / "copy" / file).read_bytes() == (ROOT / file).read_bytes()
     assert run("config", "check", "pipelines/digits.py", cwd=tmp_path / "copy").returncode == 0
+    readme = (tmp_path / "copy" / "README.md").read_text()
+    assert "pliant sweep digits --space digits_asha --name search" in readme
+    (tmp_path / "lonely.py").write_text("")
+    assert run("init", "alone", "--from", "lonely.py", cwd=tmp_path).returncode == 0
+    assert "pliant sweep" not in (tmp_path / "alone" / "README.md").read_text()
     done = run("init", "other", "--from", "digitz", cwd=tmp_path)
     assert done.returncode == 2
     assert "did you mean digits?" in done.stderr
@@ -100,7 +112,9 @@ def test_the_readme_is_short_and_its_commands_exist() -> None:
     assert named <= known
 
 
-@pytest.mark.parametrize("file", ["homes.csv", "README.md", "pipelines/homes.py", "pipelines/homes.yaml"])
+@pytest.mark.parametrize(
+    "file", ["homes.csv", "README.md", "pipelines/homes.py", "pipelines/homes.yaml", "search_spaces/homes_asha.yaml"]
+)
 def test_the_starter_is_part_of_the_package(file: str) -> None:
     assert (STARTER / file).is_file()
     assert '"starter/**/*"' in (ROOT / "pyproject.toml").read_text()

@@ -75,7 +75,8 @@ def watching(tmp_path: Path) -> Iterator[Any]:
 
 def test_ls_shows_pipelines_spaces_and_runs(tmp_path: Path, run: Run) -> None:
     (tmp_path / "search_spaces").mkdir()
-    (tmp_path / "search_spaces" / "wide.yaml").write_text("")
+    (tmp_path / "search_spaces" / "wide.yaml").write_text("pipeline: lm\nsweep: {scheduler: {kind: pbt}}\n")
+    (tmp_path / "search_spaces" / "broken.yaml").write_text("space: {")
     Driven(tmp_path, "b-first").end("done")
     Driven(tmp_path, "a-second", dead=True)
     damaged = Driven(tmp_path, "c-third")
@@ -84,7 +85,10 @@ def test_ls_shows_pipelines_spaces_and_runs(tmp_path: Path, run: Run) -> None:
     assert lines[0] == "pipelines:"
     assert lines[1].split()[0] == "digits"
     assert "search spaces:" in lines
-    assert ["wide", "search_spaces/wide.yaml"] in [line.split() for line in lines]
+    spaces = [line.split() for line in lines[lines.index("search spaces:") + 1 : lines.index("runs in runs:") - 1]]
+    assert ["wide", "lm", "pbt", "search_spaces/wide.yaml"] in spaces
+    assert ["broken", "search_spaces/broken.yaml"] in spaces
+    assert ["digits_asha", "digits", "asha"] in [space[:3] for space in spaces]
     assert lines[-2:] == ["", "sweeps in runs: none"]
     rows = [line.split() for line in lines[lines.index("runs in runs:") + 1 : -2]]
     assert [row[0] for row in rows if row[1] == "damaged"] == ["c-third"]

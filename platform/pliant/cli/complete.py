@@ -32,9 +32,27 @@ def complete_setting(incomplete: str) -> list[str]:
     return _starting(incomplete, [f"{leaf.dotted}=" for leaf in leaves(RunConfig)])
 
 
+def complete_sweep_setting(incomplete: str) -> list[str]:
+    """Settings of a sweep and of its trials."""
+    if "=" in incomplete:
+        return []
+    from pliant.config.schema import leaves
+    from pliant.tune.settings import SpaceFile
+
+    own = [f"{leaf.dotted}=" for leaf in leaves(SpaceFile) if leaf.keys[0] == "sweep"]
+    return _starting(incomplete, [*own, *complete_setting("")])
+
+
 def complete_key(incomplete: str) -> list[str]:
     """Settings by name alone."""
-    return [text.rstrip("=") for text in complete_setting(incomplete)]
+    return [text.rstrip("=") for text in complete_sweep_setting(incomplete)]
+
+
+def complete_space(incomplete: str) -> list[str]:
+    """Names of search spaces."""
+    from pliant.registry import known_spaces
+
+    return _starting(incomplete, [file.stem for file in known_spaces()])
 
 
 def _starting(incomplete: str, words: list[str]) -> list[str]:

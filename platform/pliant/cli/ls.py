@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pliant.cli.common import JsonOption, OverridesArgument, emit, resolve_run, table
+from pliant.cli.spaces import outline
 
 if TYPE_CHECKING:
     from pliant.api import Run
@@ -22,7 +23,7 @@ def ls(overrides: OverridesArgument = None, as_json: JsonOption = False) -> None
 
     target = resolve_run("all", overrides)
     pipelines = [{"name": name, "file": short_path(find_pipeline(name).file)} for name in known_pipelines()]
-    spaces = [{"name": file.stem, "file": short_path(file)} for file in known_spaces()]
+    spaces = [{"name": file.stem, **outline(file), "file": short_path(file)} for file in known_spaces()]
     with ThreadPoolExecutor(8) as pool:  # on object storage it is waiting, not work
         found = all_in(target.settings.storage, target.settings.store)
         every = sorted(pool.map(lambda one: _brief(one, "sweep" if isinstance(one, Sweep) else "run"), found), key=_age)
@@ -31,7 +32,7 @@ def ls(overrides: OverridesArgument = None, as_json: JsonOption = False) -> None
     result = {"pipelines": pipelines, "spaces": spaces, "storage": storage, "runs": runs, "sweeps": sweeps}
     parts = [
         _part("pipelines", "name file", pipelines, "none: pliant init DIR copies one that runs"),
-        _part("search spaces", "name file", spaces, "none in search_spaces/"),
+        _part("search spaces", "name pipeline scheduler file", spaces, "none in search_spaces/"),
         _part(f"runs in {storage}", "run state pipeline started", [_shown(run) for run in runs], "none"),
         _part(f"sweeps in {storage}", "sweep state pipeline started", [_shown(one) for one in sweeps], "none"),
     ]

@@ -8,7 +8,6 @@ import typer
 
 from pliant.cli.common import (
     JsonOption,
-    OverridesArgument,
     PipelineArgument,
     check_run_name,
     emit,
@@ -16,6 +15,7 @@ from pliant.cli.common import (
     is_quiet,
     say,
 )
+from pliant.cli.complete import complete_space, complete_sweep_setting
 from pliant.errors import EXIT_INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
@@ -24,14 +24,29 @@ if TYPE_CHECKING:
     from pliant.tune.launch import SweepLaunch
 
 SpaceOption = Annotated[
-    str, typer.Option("--space", metavar="SPACE", help="A name in search_spaces/, or the path of a YAML file.")
+    str,
+    typer.Option(
+        "--space",
+        metavar="SPACE",
+        help="A name in search_spaces/, or the path of a YAML file.",
+        autocompletion=complete_space,
+    ),
+]
+SweepOverridesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Settings of the sweep (sweep.slots=2) and of its trials (optim.lr=3e-4).",
+        show_default=False,
+        autocompletion=complete_sweep_setting,
+    ),
 ]
 
 
 def sweep(
     pipeline: PipelineArgument,
     space: SpaceOption,
-    overrides: OverridesArgument = None,
+    overrides: SweepOverridesArgument = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the sweep; default: pipeline and time.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what it would come to, trials, rows, worker-hours; start nothing.")
