@@ -15,15 +15,14 @@ from pliant.tune.settings import SpaceFile, SweepSettings  # noqa: E402
 _HEAD = """# Settings
 
 Generated from the models by `python docs/settings_reference.py`; do not edit. A pipeline's YAML file and
-`key=value` on the command line set them; `pliant config show PIPELINE` prints all of them with their origin,
-`pliant config explain KEY` what one means. The section `model` has, besides what stands here, the pipeline's own.
+`key=value` on the command line (or `@FILE`, a file like it) set them; `pliant config show PIPELINE` prints all of
+them with their origin, `pliant config explain KEY` what one means. The section `model` has, besides what stands here,
+the pipeline's own.
 
 A setting that says *only with* has no effect otherwise; giving it then another value than its default is an error.
 *On resume*: **free** may change; **curve** may change, and with it the curve, which is recorded; **frozen** may not.
 """
-_SWEEP = (
-    "Its settings stand in the file of a search space, see [search-spaces.md](search-spaces.md), not in the pipeline's own."
-)
+_SWEEP = "They stand in the file of a search space, see [search-spaces.md](search-spaces.md), not in the pipeline's own."
 
 
 def reference() -> str:

@@ -37,7 +37,9 @@ class RunConfig(Settings):
     optim: OptimSettings = setting(OptimSettings(), on_resume="curve")
     schedule: ScheduleSettings = setting(ScheduleSettings(), on_resume="curve")
     phases: tuple[PhaseSettings, ...] = setting((), on_resume="curve")
-    """Settings that change in the course of the run; each phase names what it changes."""
+    """Settings that change in the course of the run: ``{from_samples: 4500, settings: {optim.lr: 0.004}}`` holds from
+    the first step that starts at or beyond so many rows, until a later phase changes it. A phase may change what a
+    resume may, of ``train``, ``optim`` and ``schedule``; not the run's length, and not the micro-batch."""
     eval: EvalSettings = setting(EvalSettings(), on_resume="free")
     checkpoint: CheckpointSettings = setting(CheckpointSettings(), on_resume="free")
     elastic: ElasticSettings = setting(ElasticSettings(), on_resume="free")
