@@ -22,7 +22,7 @@ the pipeline's own.
 A setting that says *only with* has no effect otherwise; giving it then another value than its default is an error.
 *On resume*: **free** may change; **curve** may change, and with it the curve, which is recorded; **frozen** may not.
 """
-_SWEEP = "They stand in the file of a search space, see [search-spaces.md](search-spaces.md), not in the pipeline's own."
+_SWEEP = "They stand in the file of a search space (see [search-spaces.md](search-spaces.md)), not in a pipeline's."
 
 
 def reference() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pliant.config.loader import load_settings
@@ -84,3 +86,32 @@ def test_a_place_inside_a_value_of_several_lines_counts_all_characters() -> None
         load_settings(Tree, text=TEXT, source="x.yaml", overrides=["optim=\n  lr: 1\n  kin: sgd\n"])
     given = "optim=\n  lr: 1\n  kin: sgd\n"
     assert caught.value.location == f"override {given} at character {given.index('kin') + 1}"
+
+
+def test_a_file_is_laid_over_and_what_comes_later_wins(tmp_path: Path) -> None:
+    file = tmp_path / "best.yaml"
+    file.write_text("train:\n  steps: 7\n  batch: 64\nname: other\n")
+    loaded = load_settings(Tree, text=TEXT, source="t.yaml", overrides=["train.batch=8", f"@{file}", "train.steps=9"])
+    assert (loaded.settings.train.batch, loaded.settings.train.steps, loaded.settings.name) == (64, 9, "other")
+    assert loaded.origins["train.batch"] == f"{file}:3:3"
+    assert loaded.origins["train.steps"] == "override train.steps=9"
+
+
+@pytest.mark.parametrize(
+    ("content", "location", "message"),
+    [
+        (None, "", "cannot be read: No such file or directory"),
+        ("train: {batch: [}", ":1:17", "not YAML"),
+        ("- train", ":1:1", "holds ['train']; needed: a mapping"),
+        ("train:\n  bach: 3", ":2:3", "train.bach is not a setting"),
+        ("train:\n  batch: many", ":2:3", "train.batch is 'many'; allowed"),
+    ],
+)
+def test_mistakes_in_a_file_are_named_there(tmp_path: Path, content: str | None, location: str, message: str) -> None:
+    file = tmp_path / "best.yaml"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ConfigError) as raised:
+        load_settings(Tree, text=TEXT, source="t.yaml", overrides=[f"@{file}"])
+    assert raised.value.location == f"{file}{location}"
+    assert message in raised.value.message
