@@ -106,7 +106,9 @@ def main() -> int:
     # Short paths: those of Ray's sockets must be. One folder for the record, one for all that is temporary.
     with tempfile.TemporaryDirectory(prefix="bench-") as kept, tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         folder, shared_memory = Path(kept), set(os.listdir("/dev/shm"))
-        environment = {**os.environ, "TMPDIR": scratch, "OMP_NUM_THREADS": "1"}
+        # torch makes a folder in TMPDIR that is one for all of a user's processes, and empty.
+        own = {"TMPDIR": scratch, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+        environment = {**os.environ, **own}
 
         def popen(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
             return subprocess.Popen(command, env=environment, cwd=folder, **options)
