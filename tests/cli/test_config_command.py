@@ -131,6 +131,8 @@ def test_schema(work: Path, run: Run) -> None:
     assert schema["properties"]["model"]["properties"]["width"]["minimum"] == 1
     assert schema["properties"]["model"]["additionalProperties"] is False
     assert json.loads(run("config", "schema", cwd=work).stdout)["properties"]["model"]["additionalProperties"] is True
+    space = json.loads(run("config", "schema", "digits", "--space", cwd=work).stdout)["properties"]["space"]
+    assert {"optim.lr", "model.width", "schedule", "train.global_batch"} <= space["properties"].keys()
 
 
 def test_diff_of_a_pipeline_and_a_file(work: Path, run: Run) -> None:

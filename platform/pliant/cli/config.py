@@ -105,16 +105,20 @@ def schema(
     pipeline: Annotated[
         str | None, typer.Argument(metavar="[PIPELINE]", help="Whose model section is known; default: any is allowed.")
     ] = None,
+    space: Annotated[bool, typer.Option("--space", help="That of search spaces instead.")] = False,
 ) -> None:
     """Print the JSON schema of settings files, for completion and checks in an editor."""
     from pliant.config.jsonschema import json_schema
     from pliant.registry import find_pipeline
     from pliant.settings import RunConfig, run_config_for
 
-    if pipeline is None:
-        result = json_schema(RunConfig, open_sections=("model",))
+    model = RunConfig if pipeline is None else run_config_for(find_pipeline(pipeline).model_settings())
+    if space:
+        from pliant.tune.spaceschema import space_schema
+
+        result = space_schema(model, open_model=pipeline is None)
     else:
-        result = json_schema(run_config_for(find_pipeline(pipeline).model_settings()))
+        result = json_schema(model, open_sections=("model",) if pipeline is None else ())
     write_result(json.dumps(result, indent=1, ensure_ascii=False))
 
 
