@@ -30,7 +30,6 @@ from pliant.tune.build import Search
 from pliant.tune.recorded import recorded_search
 from pliant.tune.results import earlier_points
 from pliant.tune.settings import SweepSettings
-from pliant.tune.space import Space
 from pliant.tune.spacefile import LoadedSweep, load_sweep, load_sweep_text, split_overrides
 from pliant.tune.table import Workers
 from pliant.tune.types import Params
@@ -67,33 +66,9 @@ class SweepLaunch:
         Raises:
             ConfigError: they do not fit together.
         """
-        overrides = trial_overrides(self.search.space, params, self.search.length, self.base)
+        overrides = self.search.space.settings(params, samples=self.search.length, base=self.base)
         text = config_to_yaml(self.base)
         return load_config_text(self.ref, text, overrides, source="the sweep's settings", recorded=self.origins)
-
-
-def trial_overrides(space: Space, params: Params, length: int, base: RunConfig) -> dict[str, Any]:
-    """A trial's settings by dotted key, laid over the base: the point's, its length in steps, its schedule's end."""
-    overrides = space.settings(params, samples=length, base=base)
-    kind = overrides.get("schedule.kind", base.schedule.kind)
-    if base.schedule.total is None and kind != "constant":
-        overrides["schedule.total"] = length
-    return overrides
-
-
-def in_samples(base: RunConfig, origins: dict[str, str]) -> RunConfig:
-    """The same schedule counted in samples: it then means the same at every batch size, also where a trial changes
-    its batch while it trains."""
-    schedule, batch = base.schedule, base.train.global_batch
-    if schedule.unit != "steps":
-        return base
-    found: dict[str, Any] = {"unit": "samples"}
-    if schedule.warmup:
-        found["warmup"] = schedule.warmup * batch
-    if schedule.total is not None:
-        found["total"] = schedule.total * batch
-    origins.update({f"schedule.{key}": "sweep: trials of all batch sizes count samples" for key in found})
-    return base.model_copy(update={"schedule": schedule.model_copy(update=found)})
 
 
 def new_sweep(pipeline: str, space: str, overrides: Overrides = (), *, name: str | None = None) -> SweepLaunch:
@@ -141,7 +116,7 @@ def plan_sweep(pipeline: str, space: str, overrides: Overrides = ()) -> tuple[Lo
     """
     loaded = load_sweep(pipeline, space, overrides)
     origins = dict(loaded.origins)
-    loaded = replace(loaded, base=in_samples(absolute(loaded.base, origins), origins), origins=origins)
+    loaded = replace(loaded, base=absolute(loaded.base, origins), origins=origins)
     return loaded, _datasets(loaded.base)
 
 
