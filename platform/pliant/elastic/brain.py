@@ -16,7 +16,7 @@ from typing import Any
 
 from pliant.elastic import causes, gate, policy
 from pliant.elastic.budget import Budget, Failure, Stop
-from pliant.elastic.control import Control, EndGroup, Hand, StopAsked
+from pliant.elastic.control import Control, EndGroup, Hand, LostGroupError, StopAsked
 from pliant.elastic.gate import Report
 from pliant.elastic.nodes import Nodes, going, look, named
 from pliant.elastic.policy import Abandon, Group, Leave, Memory, Node, Progress, Start, Wait
@@ -100,6 +100,9 @@ class Brain:
         Raises:
             StopAsked: nothing; the run waits for machines, and somebody wants it to stop.
         """
+        if self._control.reserved is not None:
+            self.timeline.mark("placement")
+            return Start(self._control.limits.max_workers, ())
         nodes = look(self._control.resources, free=self._free_only)
         if self._in_doubt:
             self._silence.ask({node.id: nodes.addresses[node.id] for node in nodes.nodes if node.room})
@@ -129,7 +132,8 @@ class Brain:
 
     def not_started(self, error: BaseException, *, timed_out: bool) -> bool:
         """A group could not be started; whether to try again."""
-        if timed_out:  # others hold what was counted on: count what is free, and wait if that is too little
+        if timed_out and self._control.reserved is None:
+            # Others hold what was counted on: count what is free, and wait if that is too little.
             self._free_only = True
             self._tell("failure", "the nodes did not give the workers their resources in time", cause="infrastructure")
             return True
@@ -358,6 +362,10 @@ class Brain:
         else:
             self.timeline.mark("teardown")
         self._leaving = self._report = None
+        if self._control.reserved is not None:
+            own_fault = failure.cause == "user" and error is not None
+            self.verdict = error if own_fault else LostGroupError(failure.cause, failure.text)
+            return False
         self._budget, what = self._budget.charge(failure, committed_step=self._committed(), progressed=self._progressed)
         if isinstance(what, Stop):
             hint = "look at the causes, then resume the run"

@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pliant.elastic.budget import Cause
 from pliant.elastic.policy import Limits
 from pliant.elastic.settings import ElasticSettings
+from pliant.errors import PliantError
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Control:
         committed_step: step of the run's newest committed checkpoint, None where there is none.
         patience_s: longest that a worker may wait for storage.
         warm_up: imports what a worker needs.
+        reserved: a placement group with a bundle for each worker, for a single group: whatever ends it, who reserved
+            its place decides what comes next. None: groups are placed, and come back, as is decided here.
     """
 
     elastic: ElasticSettings
@@ -35,6 +39,7 @@ class Control:
     committed_step: Callable[[], int | None]
     patience_s: float
     warm_up: Callable[[], None]
+    reserved: Any = None
 
     @property
     def limits(self) -> Limits:
@@ -77,3 +82,14 @@ class EndGroup(Exception):
 
 class StopAsked(Exception):
     """The run is to stop, and no group runs that could do so."""
+
+
+class LostGroupError(PliantError):
+    """A group in a reserved place has ended before its work was done."""
+
+    def __init__(self, cause: Cause, text: str) -> None:
+        super().__init__("elastic.lost-group", text)
+        self.cause = cause
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (LostGroupError, (self.cause, self.message))

@@ -132,8 +132,11 @@ class Group(WorkerGroup):
     brain: Brain
     spares: Spares
     group_name: str
+    reserved: PlacementGroup | None
 
     def _create_placement_group(self, scaling_config: Any, worker_group_context: Any) -> Any:
+        if self.reserved is not None:
+            return _ReservedPlace(self.reserved)
         wanted = worker_group_context
         group = placement_group(
             [wanted.resources_per_worker] * wanted.num_workers,
@@ -176,6 +179,13 @@ class Group(WorkerGroup):
             callback.after_worker_group_shutdown(self._worker_group_context)
 
 
+class _ReservedPlace(DefaultPlacementGroupHandle):
+    """A placement group of somebody else's, who gives it back."""
+
+    def shutdown(self) -> None:
+        return None
+
+
 class _OneSync:
     """Stands for Ray Train's SynchronizationActor, a process that each group would start anew: one serves them all. It
     carries what workers report, and Pliant's report nothing."""
@@ -211,7 +221,12 @@ class ElasticController(TrainController):
 
         worker_group_module.SynchronizationActor = _OneSync(worker_group_module.SynchronizationActor)
         self.spares = Spares(spare, control.warm_up)
-        own = {"brain": self._brain, "spares": self.spares, "group_name": context.run_config.name}
+        own = {
+            "brain": self._brain,
+            "spares": self.spares,
+            "group_name": context.run_config.name,
+            "reserved": control.reserved,
+        }
         self.worker_group_cls = type("Group", (Group,), own)
         super().__init__(
             scaling_policy=_Scaling(context.scaling_config, self._brain),

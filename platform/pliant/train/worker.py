@@ -15,11 +15,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 from ray.train import ControllerError, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig
+from ray.util.placement_group import PlacementGroup
 
 from pliant.cluster.local import ONE_PER_NODE, LocalCluster
 from pliant.elastic.control import Control
@@ -34,6 +35,7 @@ from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
 from pliant.train.capacity import Room
 from pliant.train.parallel import first_use
+from pliant.train.reports import Ask
 from pliant.train.scratch import scratch_directory
 from pliant.train.work import WorkSpec, work
 
@@ -128,8 +130,28 @@ def too_small(config: Config, fitting: int) -> UnschedulableError:
     )
 
 
-def run_workers(config: Config, spec: WorkSpec, *, lanes: int, board: RemoteBoard) -> None:
+class Exchanges(Protocol):
+    """The board, or what stands for it; pickles."""
+
+    def exchange(self, notes: list[Note]) -> int:
+        """Leaves notes; returns the wishes so far."""
+        ...
+
+
+def run_workers(
+    config: Config,
+    spec: WorkSpec,
+    *,
+    lanes: int,
+    board: Exchanges,
+    ask: Ask | None = None,
+    reserved: PlacementGroup | None = None,
+) -> None:
     """Runs worker groups, one after the other, to the end of the run; call from a thread that may block.
+
+    Args:
+        ask: of a trial, called by its rank 0; pickles.
+        reserved: of a trial: the place of its only group.
 
     Raises:
         PliantError: what ended the run: a worker's own error, the user's, or that it came back too often.
@@ -148,8 +170,9 @@ def run_workers(config: Config, spec: WorkSpec, *, lanes: int, board: RemoteBoar
                 committed_step=partial(_committed_step, spec.run_uri, config.run.store),
                 patience_s=config.run.store.retry_for,
                 warm_up=partial(_warm_up, spec.pipeline),
+                reserved=reserved,
             ),
-            train_loop_config={"spec": spec, "board": board, "reader": config.data.reader},
+            train_loop_config={"spec": spec, "board": board, "reader": config.data.reader, "ask": ask},
             torch_config=TorchConfig(backend="nccl" if resources.get("GPU") else "gloo"),
             scaling_config=ScalingConfig(
                 num_workers=config.elastic.max_workers,
@@ -161,7 +184,7 @@ def run_workers(config: Config, spec: WorkSpec, *, lanes: int, board: RemoteBoar
         _fit(trainer, config.elastic.max_failures, board)
 
 
-def _fit(trainer: ElasticTrainer, max_failures: int, board: RemoteBoard) -> None:
+def _fit(trainer: ElasticTrainer, max_failures: int, board: Exchanges) -> None:
     """Trains; again with a new controller where one was lost, which holds nothing that a new one cannot find out."""
     for lost in range(1, max_failures + 2):
         try:
@@ -179,7 +202,7 @@ def _fit(trainer: ElasticTrainer, max_failures: int, board: RemoteBoard) -> None
             raise _lost_controller(error) from error
 
 
-def _stop_asked(board: RemoteBoard) -> bool:
+def _stop_asked(board: Exchanges) -> bool:
     return bool(board.exchange([]) & STOP)
 
 
@@ -203,12 +226,13 @@ def _lost_controller(error: BaseException) -> StorageError:
 
 def _train_function(config: dict[str, Any]) -> None:
     context = ray.train.get_context()
-    board: RemoteBoard = config["board"]
+    board: Exchanges = config["board"]
     work(
         config["spec"],
         local_rank=context.get_local_rank(),
         exchange=board.exchange,
         reader=config["reader"],
+        ask=config["ask"],
     )
 
 

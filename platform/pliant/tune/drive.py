@@ -42,8 +42,9 @@ from pliant.train.stopping import TERM_WITHIN_S, OutOfTime, Stopping
 from pliant.train.worker import available_workers, cluster, in_thread, place, too_small
 from pliant.tune.build import build_sweep
 from pliant.tune.decisions import TRIALS, DecisionLog, open_log, replay
-from pliant.tune.executor import Executor, Reached, RemoteBulletin
+from pliant.tune.executor import Executor
 from pliant.tune.launch import SweepLaunch
+from pliant.tune.legs import Reached, RemoteBulletin
 from pliant.tune.recorded import record_search
 from pliant.tune.results import screen_of
 from pliant.tune.screen import sweep_lines

@@ -1,4 +1,4 @@
-"""Runs the legs of a sweep on Ray Tune. The only file that touches it.
+"""Runs the legs of a sweep on Ray Tune, which is touched here and in legs.py alone.
 
     Desk.next_leg ─► Tune trial, one per leg ─► Leg.step: a report ─► Desk.report ─► reply ─► … ─► Desk.ended
 
@@ -10,30 +10,23 @@ Tune keeps matters for the sweep (its restore forgets its schedulers, and a fail
 from __future__ import annotations
 
 import os
-import queue
-import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol
 
-import ray
 from ray.train._internal.storage import StorageContext
-from ray.tune import PlacementGroupFactory, Trainable
+from ray.tune import PlacementGroupFactory
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 from ray.tune.registry import register_trainable
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import SearchAlgorithm
 
-from pliant.elastic.nodes import drains
-from pliant.observe.board import STOP, Note
-from pliant.tune.trial import Exchange, LegSpec, Outcome, run_leg
+from pliant.observe.board import STOP
+from pliant.tune.legs import EVENT, Leg, Reached, RemoteBulletin
+from pliant.tune.trial import LegSpec, Outcome
 
 _TRAINABLE = "pliant-leg"
-_PAYLOAD = "pliant"
-_NOTICES_S = 0.5
 _ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
@@ -43,20 +36,11 @@ _ENVIRONMENT = {
 }
 
 
-@dataclass(frozen=True)
-class Reached:
-    """What a leg reports: samples, values of its evaluation by metric, and worker-seconds since its last report."""
-
-    samples: int
-    values: Mapping[str, float]
-    worker_seconds: float
-
-
 class Desk(Protocol):
     """Where legs come from and what becomes of them; called by one thread. What it raises ends the sweep."""
 
     def next_leg(self) -> tuple[str, LegSpec, Mapping[str, float]] | None:
-        """Key of the next leg, what it is, and the Ray resources of its process; None where none can begin now."""
+        """Key of the next leg, what it is, and the Ray resources of each worker; None where none can begin now."""
         ...
 
     def report(self, key: str, reached: Reached) -> bool:
@@ -71,147 +55,6 @@ class Desk(Protocol):
     def over(self) -> bool:
         """Whether no leg begins any more."""
         ...
-
-
-class Bulletin:
-    """An actor between the legs and the sweep's driver: progress goes one way, wishes the other."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._notes: list[tuple[str, Note]] = []
-        self._all = 0
-        self._wishes: dict[str, int] = {}
-
-    def exchange(self, key: str, notes: list[Note]) -> int:
-        """Leaves a leg's notes; returns the wishes for it so far."""
-        with self._lock:
-            self._notes.extend((key, note) for note in notes)
-            return self._all | self._wishes.get(key, 0)
-
-    def request(self, wish: int, key: str | None = None) -> None:
-        """Wishes something of a leg, or of all of them."""
-        with self._lock:
-            if key is None:
-                self._all |= wish
-            else:
-                self._wishes[key] = self._wishes.get(key, 0) | wish
-
-    def drain(self) -> list[tuple[str, Note]]:
-        """The notes since the last call, each with its leg."""
-        with self._lock:
-            notes, self._notes = self._notes, []
-            return notes
-
-
-class RemoteBulletin:
-    """The bulletin as the driver and the legs hold it."""
-
-    def __init__(self) -> None:
-        here = ray.get_runtime_context().get_node_id()
-        self._actor = ray.remote(
-            num_cpus=0, label_selector={"ray.io/node-id": here}, max_concurrency=16
-        )(Bulletin).remote()  # fmt: skip
-
-    def exchange(self, key: str, notes: list[Note]) -> int:
-        return int(ray.get(self._actor.exchange.remote(key, notes)))
-
-    def request(self, wish: int, key: str | None = None) -> None:
-        ray.get(self._actor.request.remote(wish, key))
-
-    def drain(self) -> list[tuple[str, Note]]:
-        found: list[tuple[str, Note]] = ray.get(self._actor.drain.remote())
-        return found
-
-
-class Leg(Trainable):
-    """The process of legs, one after the other. ``step`` returns at the leg's next report, or at its end."""
-
-    def setup(self, config: dict[str, Any]) -> None:
-        self._thread: threading.Thread | None = None
-        self._events: queue.Queue[Reached | Outcome] = queue.Queue()
-        self._answers: queue.Queue[bool] = queue.Queue()
-        self._goes_on = True
-
-    def reset_config(self, new_config: dict[str, Any]) -> bool:
-        self._leave()
-        self.setup(new_config)
-        return True
-
-    def reply(self, goes_on: bool) -> None:
-        """What becomes of the leg after the report that ``step`` has returned."""
-        self._goes_on = goes_on
-
-    def step(self) -> dict[str, Any]:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="pliant-leg", daemon=True)
-            self._thread.start()
-        else:
-            self._answers.put(self._goes_on)
-        event = self._events.get()
-        if isinstance(event, Outcome):
-            self._thread.join()
-            return {_PAYLOAD: event, "done": True}
-        return {_PAYLOAD: event}
-
-    def cleanup(self) -> None:
-        self._leave()
-
-    def save_checkpoint(self, checkpoint_dir: str) -> None:
-        return None
-
-    def load_checkpoint(self, checkpoint: Any) -> None:
-        return None
-
-    def _run(self) -> None:
-        spec: LegSpec = self.config["leg"]
-        bulletin: RemoteBulletin = self.config["bulletin"]
-        with _Notices(partial(bulletin.exchange, self.config["key"])) as notices:
-            outcome = run_leg(spec, self._ask, notices.exchange)
-        if outcome.cause == "stopped" and notices.come:
-            outcome = Outcome("lost", "preemption", "its machine goes away")
-        self._events.put(outcome)
-
-    def _ask(self, samples: int, values: Mapping[str, float], worker_seconds: float) -> bool:
-        self._events.put(Reached(samples, dict(values), worker_seconds))
-        return self._answers.get()
-
-    def _leave(self) -> None:
-        """Ends a leg whose end nobody has waited for: the driver has given up on it."""
-        if self._thread is not None and self._thread.is_alive():
-            self._answers.put(False)
-            self._thread.join(5.0)
-
-
-class _Notices:
-    """Has the leg leave with a checkpoint when its machine goes away.
-
-    Args:
-        exchange: hands over notes and returns wishes.
-    """
-
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-        self._ended = threading.Event()
-        self.come = False
-        self._thread = threading.Thread(target=self._watch, name="pliant-notices", daemon=True)
-
-    def __enter__(self) -> _Notices:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def exchange(self, notes: list[Note]) -> int:
-        """Notes and wishes, those of the machine among them."""
-        return (STOP if self.come else 0) | self._exchange(notes)
-
-    def _watch(self) -> None:
-        here = ray.get_runtime_context().get_node_id()
-        while not self._ended.wait(_NOTICES_S):
-            with suppress(Exception):  # the control service does not answer just now
-                self.come = self.come or drains(here)
 
 
 class Executor:
@@ -282,7 +125,7 @@ class _Legs(SearchAlgorithm):
             trial_id=key,
             config={"leg": spec, "bulletin": self.bulletin, "key": key},
             storage=self.storage,
-            placement_group_factory=PlacementGroupFactory([dict(resources)]),
+            placement_group_factory=PlacementGroupFactory(_bundles(resources, spec.workers)),
             trial_dirname_creator=lambda trial: str(trial.trial_id),
         )
 
@@ -310,6 +153,11 @@ class _Legs(SearchAlgorithm):
         self.bulletin.request(STOP)
 
 
+def _bundles(resources: Mapping[str, float], workers: int) -> list[dict[str, float]]:
+    """What a leg needs, taken at once: its only worker's, or those of several and of a process that needs nothing."""
+    return [dict(resources)] if workers == 1 else [{}, *[dict(resources)] * workers]
+
+
 class _Replies(FIFOScheduler):
     """Where Tune hears what becomes of a trial."""
 
@@ -318,13 +166,13 @@ class _Replies(FIFOScheduler):
         self._legs = legs
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        goes_on = self._legs.report(trial.trial_id, result[_PAYLOAD])
+        goes_on = self._legs.report(trial.trial_id, result[EVENT])
         # Calls to an actor run in the order they are made: this one before the next step.
         trial.temporary_state.ray_actor.reply.remote(goes_on)
         return str(TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
-        self._legs.ended(trial.trial_id, result[_PAYLOAD])
+        self._legs.ended(trial.trial_id, result[EVENT])
 
 
 class _Controller(TuneController):

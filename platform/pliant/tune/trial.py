@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from pliant.checkpoint.clone import begin_clone, checkpoint_at
+from pliant.elastic.control import LostGroupError
 from pliant.errors import FencedError, PliantError, UserCodeError
 from pliant.observe.board import Note
 from pliant.registry import PipelineRef
@@ -36,6 +37,8 @@ from pliant.train.work import WorkSpec, work
 from pliant.tune.types import Cause
 
 Exchange = Callable[[list[Note]], int]
+Group = Callable[[RunConfig, WorkSpec, Ask], None]
+"""Runs several workers elsewhere, of which the first makes the reports, until their work ends."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +97,13 @@ class Outcome:
     signature: str = ""
 
 
-def run_leg(spec: LegSpec, ask: Ask, exchange: Exchange) -> Outcome:
+def run_leg(spec: LegSpec, ask: Ask, exchange: Exchange, group: Group | None = None) -> Outcome:
     """Trains from where the trial's run stands to its end, or to where the sweep, a stop or an error ends it.
 
     Args:
         ask: makes a report and returns whether the trial goes on.
         exchange: hands notes to the sweep's driver, and returns its wishes.
+        group: runs the workers elsewhere; None: one worker, in this process.
     """
     answers: list[bool] = []
 
@@ -109,7 +113,7 @@ def run_leg(spec: LegSpec, ask: Ask, exchange: Exchange) -> Outcome:
 
     try:
         with _clean_process():
-            done = _train(spec, asking, exchange)
+            done = _train(spec, asking, exchange, group)
     except Exception as error:
         return outcome_of(error)
     if done:
@@ -129,6 +133,9 @@ def outcome_of(error: BaseException) -> Outcome:
         return Outcome("lost", "user", "\n".join(filter(None, (text, error.frames))), f"{error.code}: {first}")
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return Outcome("lost", "out-of-memory", text, "out of memory")
+    if isinstance(error, LostGroupError):
+        cause: Cause = "preemption" if error.cause == "preemption" else "infrastructure"
+        return Outcome("lost", cause, error.message)
     if isinstance(error, FencedError):
         return Outcome("lost", "stopped", text)
     if isinstance(error, PliantError) and error.exit_code not in (2, 3):
@@ -136,7 +143,7 @@ def outcome_of(error: BaseException) -> Outcome:
     return Outcome("lost", "user", text, first)
 
 
-def _train(spec: LegSpec, ask: Ask, exchange: Exchange) -> bool:
+def _train(spec: LegSpec, ask: Ask, exchange: Exchange, group: Group | None) -> bool:
     sections: dict[str, Any] = dict(spec.settings)
     store = Store(spec.run_uri, StorageSettings.model_validate(sections["run"]["store"]))
     record = _record(spec, store)
@@ -156,10 +163,21 @@ def _train(spec: LegSpec, ask: Ask, exchange: Exchange) -> bool:
         reports=spec.reports,
     )
     with attempt.heartbeat(), _stop_reason(attempt) as ended:
-        with single_process_group():
-            done = work(job, local_rank=0, exchange=exchange, ask=ask)
+        if group is not None:
+            group(config, job, ask)
+            done = _ended(record) == "done"
+        else:
+            with single_process_group():
+                done = work(job, local_rank=0, exchange=exchange, ask=ask)
         ended["reason"] = "done" if done else "sweep"
     return done
+
+
+def _ended(record: RunRecord) -> str | None:
+    """Why the run's newest group of workers ended, by its own word."""
+    groups = [attempt.number for attempt in record.attempts() if attempt.claim.kind == "group"]
+    stop = record.stop_of(groups[-1]) if groups else None
+    return str(stop["reason"]) if stop is not None else None
 
 
 def steps_of(length: int, global_batch: int, clone: Mapping[str, Any] | None) -> int:
