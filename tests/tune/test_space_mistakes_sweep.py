@@ -161,6 +161,21 @@ MISTAKES = [
         "  leave one of them out",
     ),
     (
+        "a phase that sets what is searched",
+        ("{trials: 9}", "{trials: 9}\nsettings: {phases: [{from_samples: 640, settings: {optim.lr: 1e-3}}]}"),
+        [],
+        "error[config.no-effect] s.yaml:3:12  phases[0] sets optim.lr, and the space searches optim.lr\n"
+        "  leave one of them out",
+    ),
+    (
+        "a phase that counts in steps",
+        ("{trials: 9}", "{trials: 9}\nsettings: {phases: [{from_samples: 640, settings: {schedule.warmup: 30}}]}"),
+        [],
+        "error[config.schedule] s.yaml:3:12  phases[0] gives schedule.warmup in steps, and trials of a sweep count"
+        " samples\n"
+        "  use schedule.unit=samples",
+    ),
+    (
         "a misspelt override of the sweep",
         ("{trials: 9}", "{trials: 9}"),
         ["sweep.slot=2"],

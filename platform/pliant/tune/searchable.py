@@ -26,6 +26,7 @@ _TRAIN = (BATCH, MICRO_BATCH, "train.clip_norm", "train.precision")
 _GUARDS = ("model.allow_rank_local", "optim.allow_unverified")
 _REASONS = {
     "seed": "trials differ by their settings, not by luck",
+    "phases": "trials have no course of their own: population based training finds one",
     "data": "all trials read the same rows in the same order",
     "init": "all trials start from the same parameters",
     "run": "it says where runs lie",

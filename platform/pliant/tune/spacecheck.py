@@ -83,7 +83,8 @@ def _common_lanes(config: RunConfig, origins: dict[str, str], dimension: Dimensi
     batch, workers = config.train.global_batch, config.elastic.max_workers
     if dimension.kind == "int" and dimension.step == 1:
         return config  # the range follows the lanes of the base
-    together = math.gcd(batch, *(int(value) for value in dimension.values))
+    later = (int(phase.settings[BATCH]) for phase in config.phases if BATCH in phase.settings)
+    together = math.gcd(batch, *later, *(int(value) for value in dimension.values))
     if together < workers:
         problems.problem(
             "config.lanes",
@@ -225,7 +226,7 @@ def _what_is(constraint: Constraint) -> str:
     return f", where {shown}" if shown else ""
 
 
-def check_overridden(space: Space, origins: Mapping[str, str], problems: Problems) -> None:
+def check_overridden(space: Space, base: RunConfig, origins: Mapping[str, str], problems: Problems) -> None:
     """Settings that somebody gave for this sweep, and that the space searches."""
     settings = {PEAK: LR, WARMUP_RATIO: "schedule.warmup"}
     for dimension in space.dimensions:
@@ -234,6 +235,19 @@ def check_overridden(space: Space, origins: Mapping[str, str], problems: Problem
         if given and not dimension.when and key != BATCH:  # a batch is what the coupling refers to
             message = f"{key} has no effect: the space searches {'it' if key == dimension.name else dimension.name}"
             problems.problem_of("config.no-effect", origins[key], message, "leave one of them out")
+        for number, phase in enumerate(base.phases):
+            if key in phase.settings:
+                message = f"phases[{number}] sets {key}, and the space searches {dimension.name}"
+                problems.problem_of("config.no-effect", origins["phases"], message, "leave one of them out")
+
+
+def check_phases_lengths(base: RunConfig, origins: Mapping[str, str], problems: Problems) -> None:
+    """Phases that give lengths of the schedule in steps, which nothing converts."""
+    for number, phase in enumerate(base.phases if base.schedule.unit == "steps" else ()):
+        for key in ("schedule.warmup", "schedule.total"):
+            if phase.settings.get(key):
+                message = f"phases[{number}] gives {key} in steps, and trials of a sweep count samples"
+                problems.problem_of("config.schedule", origins["phases"], message, "use schedule.unit=samples")
 
 
 def check_points(space: Space, base: RunConfig, problems: Problems) -> None:

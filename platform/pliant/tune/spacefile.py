@@ -27,7 +27,7 @@ from pliant.settings import RunConfig, run_config_for
 from pliant.tune.domainfile import Problems
 from pliant.tune.settings import SpaceFile, SweepSettings
 from pliant.tune.space import Space
-from pliant.tune.spacecheck import check_overridden, check_points, derive, settle_batches
+from pliant.tune.spacecheck import check_overridden, check_phases_lengths, check_points, derive, settle_batches
 from pliant.tune.spaceread import read_space
 from pliant.tune.types import Mode
 
@@ -115,7 +115,8 @@ def load_sweep_text(
     config, origins, space = settle_batches(base.config, base.origins, space, problems, lanes_open=recorded is None)
     settings, sweep_origins = derive(file.settings.sweep, file.origins, space, problems)
     metric, mode = _metric(ref.load(), settings.metric, file.origins["sweep.metric"], problems)
-    check_overridden(space, base.origins, problems)
+    check_overridden(space, base.config, base.origins, problems)
+    check_phases_lengths(base.config, base.origins, problems)
     if not problems.found:
         check_points(space, config, problems)
     raise_all(sorted(problems.found, key=lambda problem: _place_in(source, problem)))
