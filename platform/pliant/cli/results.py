@@ -23,13 +23,23 @@ from pliant.cli.run_results import (
     Result,
     RunStatus,
     Sample,
-    Statuses,
     Step,
     Stopped,
     Synced,
     TimedRunStatus,
     Trained,
     VerifiedRun,
+)
+from pliant.cli.sweep_results import (
+    DamagedSweep,
+    ListedSweep,
+    LogEntry,
+    Previewed,
+    StoppedSweep,
+    SweepInBrief,
+    SweepStatus,
+    Swept,
+    VerifiedSweep,
 )
 from pliant.config.diff import Difference
 from pliant.data.inspect import Inspection
@@ -39,6 +49,11 @@ from pliant.data.verify import Verified
 class NamedFile(Result):
     name: str
     file: str
+
+
+class ListedSpace(NamedFile):
+    pipeline: str
+    scheduler: str
 
 
 class ListedRun(Result):
@@ -53,9 +68,17 @@ class Listing(Result):
     """``ls``."""
 
     pipelines: list[NamedFile]
-    spaces: list[NamedFile]
+    spaces: list[ListedSpace]
     storage: str
     runs: list[ListedRun]
+    sweeps: list[ListedSweep]
+
+
+class Statuses(Result):
+    """``status``."""
+
+    runs: list[RunStatus | DamagedRun]
+    sweeps: list[SweepInBrief | DamagedSweep]
 
 
 class Begun(Result):
@@ -228,13 +251,21 @@ RESULTS: dict[str, Any] = {
     "plan": Planned,
     "preflight": PreflightResult,
     "train": Trained,
-    "resume": Trained | Explained,
-    "status": Statuses | TimedRunStatus | OneRunStatus | RunStatus | DamagedRun,
+    "resume": Trained | Swept | Explained,
+    "sweep": Swept | Previewed,
+    "status": Statuses
+    | TimedRunStatus
+    | OneRunStatus
+    | RunStatus
+    | DamagedRun
+    | SweepStatus
+    | SweepInBrief
+    | DamagedSweep,
     "logs": LogLine,
-    "stop": Stopped,
-    "metrics": Step | EvaluationLine | Sample | ComparedCurves,
+    "stop": Stopped | StoppedSweep,
+    "metrics": Step | EvaluationLine | Sample | ComparedCurves | LogEntry,
     "report": Reported,
-    "verify": VerifiedRun,
+    "verify": VerifiedRun | VerifiedSweep,
     "sync": Synced,
     "gc": Garbage,
     "chaos": ChaosLine,

@@ -95,12 +95,6 @@ class DamagedRun(Result):
     uri: str
 
 
-class Statuses(Result):
-    """``status``."""
-
-    runs: list[RunStatus | DamagedRun]
-
-
 class LogLine(Result):
     """A line of ``logs``; the driver has no rank."""
 

@@ -129,12 +129,14 @@ def _settled(runs: Sequence[Run | Sweep]) -> list[Facts]:
 
 def _facts(run: Run | Sweep) -> Facts:
     """How it stands, of a sweep without its trials; of one whose record cannot be read, what is wrong with it."""
+    from pliant.api import Run
     from pliant.errors import DamageError
 
     try:
         return {key: value for key, value in run.status().items() if key != "trials"}
     except DamageError as error:
-        return {"run": run.store.uri.rpartition("/")[2], "state": "damaged", "detail": str(error), "uri": run.store.uri}
+        kind = "run" if isinstance(run, Run) else "sweep"
+        return {kind: run.store.uri.rpartition("/")[2], "state": "damaged", "detail": str(error), "uri": run.store.uri}
 
 
 def _looks(target: RunTarget, run: str | None, every: float) -> Iterator[list[Facts]]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pliant.cli.common import emit, emit_lines, results, table, write_result
+from pliant.cli.common import emit, emit_lines, results, say, table, write_result
 
 if TYPE_CHECKING:
     from pliant.observe.sweep_table import SweepScreen
@@ -22,8 +22,13 @@ Facts = dict[str, Any]
 
 
 def show_sweep(sweep: Sweep, *, as_json: bool) -> None:
-    """Writes how it stands now."""
+    """Writes how it stands now. Tells its tracker of a driver that was killed before it could do so."""
     facts, screen = _look(sweep)
+    if facts["state"].startswith("died"):
+        from pliant.track.background import settle_status
+
+        if problem := settle_status(sweep.record):
+            say(problem)
     text = "" if as_json else "\n".join([*_head(facts), "", *_table(screen)])
     emit(facts, as_json=as_json, text=text)
 
