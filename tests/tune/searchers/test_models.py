@@ -129,12 +129,16 @@ def test_conditions_are_learned() -> None:
     assert statistics.fmean(abs(share - 0.9) for share in late) < 0.2
 
 
-def test_points_outside_of_a_narrowed_space_teach_nothing() -> None:
-    narrow = Space((Dimension("x", "float", 0.0, 0.2),))
-    tpe = searcher("tpe", narrow)
-    for number, params in enumerate(search(searcher("random", LINE), lambda p: p["x"], 20)):
-        finish(tpe, number, params, lambda p: p["x"])
-    assert narrow.contains(tpe.suggest(20)[0])
+@pytest.mark.parametrize("kind", ["tpe", "bohb"])
+def test_points_outside_of_a_narrowed_space_teach_nothing(kind: str) -> None:
+    model = searcher(kind, Space((Dimension("x", "float", 0.0, 0.2),)), startup_trials=5)
+    for number in range(20):
+        finish(model, number, {"x": 1 - 0.01 * number}, lambda p: p["x"])
+    assert model.suggest(21)[1] == "random"
+    for number in range(20, 26):
+        finish(model, number, {"x": 0.01 * number - 0.15}, lambda p: p["x"])
+    assert model.suggest(27)[1] == "model"
+    assert 0.0 <= model.suggest(27)[0]["x"] <= 0.2
 
 
 def evidence(reports: dict[str, dict[int, float]], lost: tuple[str, ...] = ()) -> Evidence:

@@ -62,7 +62,8 @@ class BaseSearcher:
 
     def add(self, suggestion: Suggestion) -> None:
         self._tried.add(_key(suggestion.params))
-        self.evidence.add(suggestion)
+        if self.space.contains(suggestion.params):  # it may have been narrowed since
+            self.evidence.add(suggestion)
 
     def observe(self, report: Report) -> None:
         self.evidence.observe(report)

@@ -41,7 +41,8 @@ class _Trial:
 
 
 class Evidence:
-    """Collects facts. What it says does not depend on the order in which different trials reported.
+    """Collects facts. What it says does not depend on the order in which different trials reported. Trials that were
+    not added are passed over.
 
     Args:
         milestones: samples at which every trial reports, ascending. A trial reports a little above them, by its own
@@ -59,11 +60,11 @@ class Evidence:
         self._trials[suggestion.trial] = _Trial(suggestion.number, suggestion.params)
 
     def observe(self, report: Report) -> None:
-        level = bisect_right(self.milestones, report.samples)
-        self._trials[report.trial].losses[level] = loss_of(report.value, self.mode)
+        if (trial := self._trials.get(report.trial)) is not None:
+            trial.losses[bisect_right(self.milestones, report.samples)] = loss_of(report.value, self.mode)
 
     def end(self, end: End) -> None:
-        if end.how in LOST:
+        if end.how in LOST and end.trial in self._trials:
             self._trials[end.trial].lost = True
 
     def newest(self) -> list[Observation]:

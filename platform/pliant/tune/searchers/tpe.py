@@ -48,8 +48,7 @@ class TpeSearcher(BaseSearcher):
 
     def modelled(self, number: int, points: Sequence[Observation]) -> Proposal | None:
         """A new point by the model of these ones."""
-        inside = [point for point in points if self.space.contains(point.params)]  # the space may have been narrowed
-        model = _Model(self.space, inside, seed=word(self.seed, "model", number))
+        model = _Model(self.space, points, seed=word(self.seed, "model", number))
         for _ in range(ASKED):
             places = model.ask()
             if (params := self._new_point(places)) is not None:
