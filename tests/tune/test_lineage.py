@@ -16,7 +16,7 @@ from pliant.settings import RunConfig
 from pliant.storage.store import Store
 from pliant.train.recorded import Code, record_start
 from pliant.train.work import WorkSpec
-from pliant.tune.lineage import ancestry, replay, replay_yaml
+from pliant.tune.lineage import ancestry, replay_config, replay_yaml
 from pliant.tune.table import Generation, Trial
 from pliant.tune.types import Params, Suggestion
 from tests.train.pipelines.masked import ROWS
@@ -65,15 +65,15 @@ def _settings(params: Params, *places: str) -> RunConfig:
 
 
 def test_a_replay_changes_what_differs_where_it_does() -> None:
-    config = replay(ancestry(TRIALS, "t0002"), _settings, rows=ROWS, samples=LENGTH)
+    config = replay_config(ancestry(TRIALS, "t0002"), _settings, rows=ROWS, samples=LENGTH)
     assert [(p.from_samples, p.settings) for p in config.phases] == [
         (160, SECOND), (480, {k: v for k, v in THIRD.items() if k != "optim.weight_decay"}),
     ]  # fmt: skip
     assert (config.train.steps, config.train.global_batch) == (5 + 5 + 8, 32)
     # Cloned where its donor had just begun itself: nobody has trained with the donor's settings.
-    (only,) = replay(ancestry(TRIALS, "t0003"), _settings, rows=ROWS, samples=LENGTH).phases[1:]
+    (only,) = replay_config(ancestry(TRIALS, "t0003"), _settings, rows=ROWS, samples=LENGTH).phases[1:]
     assert (only.from_samples, only.settings["optim.lr"]) == (480, 0.001)
-    alone = replay(ancestry(TRIALS, "t0000"), _settings, rows=ROWS, samples=LENGTH)
+    alone = replay_config(ancestry(TRIALS, "t0000"), _settings, rows=ROWS, samples=LENGTH)
     assert alone == _settings(FIRST)
 
 
@@ -114,7 +114,7 @@ def test_one_run_repeats_the_segments_of_a_trial_bit_by_bit(tmp_path: Path) -> N
     assert [event["step"] for run in runs for event in run.events("clone")] == [5, 10]
 
     file = tmp_path / "best.yaml"
-    file.write_text(replay_yaml(replay(line, settings, rows=ROWS, samples=LENGTH), about=["t0002"]))
+    file.write_text(replay_yaml(replay_config(line, settings, rows=ROWS, samples=LENGTH), about=["t0002"]))
     whole = Run.begin(storage, dataset, f"@{file}", name="replay")
     whole.attempt(1)
     assert whole.curve() == parts

@@ -22,7 +22,8 @@ _OF_THE_SWEEP = ("run.", "tracking.", "cluster.")
 
 
 def chosen_settings(sweep: Store, run: str) -> dict[str, Any] | None:
-    """By dotted key, what is neither a default, nor derived, nor what the pipeline's own file says.
+    """By dotted key, what is neither a default, nor derived, nor what the pipeline's own file says; and the lanes, as
+    other batches would derive others.
 
     Args:
         run: name below the sweep's ``trials/``.
@@ -48,7 +49,8 @@ def chosen_settings(sweep: Store, run: str) -> dict[str, Any] | None:
         raise damaged(location, "it does not hold the run's settings") from error
     origins = decode(record.store.get(keys[1]), f"{record.store.uri}/{keys[1]}")
     own = f"{Path(str(record.identity['pipeline'])).stem}.yaml:"
-    chosen = [key for key, origin in origins.items() if not key.startswith(_OF_THE_SWEEP) and _is_chosen(origin, own)]
+    told = [key for key in origins if not key.startswith(_OF_THE_SWEEP)]
+    chosen = [key for key in told if key == "data.lanes" or _is_chosen(origins[key], own)]
     return {key: _value(values, key) for key in chosen}
 
 

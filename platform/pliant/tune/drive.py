@@ -28,6 +28,7 @@ from pliant.observe.board import STOP, NullReporter
 from pliant.observe.console import Console
 from pliant.observe.output import DRIVER_LOG, Printed
 from pliant.observe.sweep_table import SweepScreen, SweepTable
+from pliant.settings import RunConfig
 from pliant.storage.attempts import Attempt, StopReason
 from pliant.storage.layout import RUN, CheckpointRef, encode
 from pliant.storage.segments import LogWriter
@@ -45,6 +46,7 @@ from pliant.tune.decisions import TRIALS, DecisionLog, open_log, replay
 from pliant.tune.executor import Executor
 from pliant.tune.launch import SweepLaunch
 from pliant.tune.legs import Reached, RemoteBulletin
+from pliant.tune.lineage import ancestry, replay_config
 from pliant.tune.recorded import record_search
 from pliant.tune.results import screen_of
 from pliant.tune.screen import sweep_lines
@@ -308,9 +310,20 @@ class SweepDesk:
         search = self._launch.search
         return screen_of(self._sweep, self._launch.name, search.metric, self._milestones, elapsed_s=elapsed)
 
+    def _settings(self, leg: Leg) -> tuple[RunConfig, dict[str, str]]:
+        """Of a leg's run. Those of a clone are its ancestors', in phases: by themselves they train all of it again."""
+        launch, line = self._launch, ancestry(self._sweep.trials, leg.trial, leg.generation)
+        config, origins = launch.trial_settings(line[0].params)
+        if len(line) == 1:
+            return config, origins
+        origin = f"sweep: clones, {' → '.join(segment.run for segment in line)}"
+        search = launch.search
+        config = replay_config(line, lambda p: launch.trial_settings(p)[0], rows=search.rows, samples=search.length)
+        return config, {**origins, "phases": origin, "train.steps": origin}
+
     def _spec(self, leg: Leg) -> LegSpec:
         launch, store = self._launch, self._launch.record.store
-        config, origins = launch.trial_settings(leg.params)
+        config, origins = self._settings(leg)
         trials = f"{store.uri}/{TRIALS}"
         origin = launch.record.identity
         own = {"name": leg.run, "sweep": _sweep_identity(launch, leg), "init": None}

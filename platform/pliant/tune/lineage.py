@@ -67,7 +67,7 @@ def ancestry(trials: Mapping[str, Trial], trial: str, generation: int | None = N
         trial, number, until = here.donor, here.donor_generation, here.samples
 
 
-def replay(
+def replay_config(
     segments: Sequence[Segment], settings: Callable[[Params], RunConfig], *, rows: int, samples: int
 ) -> RunConfig:
     """The configuration of one run that does what the segments did.

@@ -147,7 +147,9 @@ def _train(spec: LegSpec, ask: Ask, exchange: Exchange, group: Group | None) -> 
     sections: dict[str, Any] = dict(spec.settings)
     store = Store(spec.run_uri, StorageSettings.model_validate(sections["run"]["store"]))
     record = _record(spec, store)
-    steps = steps_of(spec.length, sections["train"]["global_batch"], record.identity.get("clone"))
+    steps = sections["train"]["steps"]
+    if not sections["phases"]:
+        steps = steps_of(spec.length, sections["train"]["global_batch"], record.identity.get("clone"))
     sections["train"] = {**sections["train"], "steps": steps, "epochs": None}
     config: RunConfig = run_config_for(spec.pipeline.model_settings()).model_validate(sections)
     attempt = record.claim_driver({"leg": spec.leg})
