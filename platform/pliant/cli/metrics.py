@@ -50,7 +50,7 @@ def metrics(
     if isinstance(found, Sweep):
         if audit or evaluations or against is not None:
             hint = f"its trials are runs: {run}/trials/t0000"
-            raise UsageError("metrics.sweep", "--audit, --eval and --against are of runs, not of sweeps", hint=hint)
+            raise UsageError("metrics.one", "--audit, --eval and --against are of runs, not of sweeps", hint=hint)
         _decisions(found, as_json=as_json)
         return
     if against is not None:

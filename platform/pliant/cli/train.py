@@ -79,7 +79,7 @@ def resume(
         )
         return
     if space is not None:
-        raise UsageError("resume.space", "--space is for sweeps, and this is a run", location=found.store.uri)
+        raise UsageError("resume.kind", "--space is for sweeps, and this is a run", location=found.store.uri)
     store = found.store
     if explain:
         from pliant.storage.explain import explain_resume
@@ -108,7 +108,7 @@ def _resume_sweep(
     as_json: bool,
 ) -> None:
     if in_process:
-        raise UsageError("resume.sweep", "--in-process is for runs; a sweep's trials have processes of their own")
+        raise UsageError("resume.kind", "--in-process is for runs; a sweep's trials have processes of their own")
     if explain:
         from pliant.tune.words import explain_sweep
 

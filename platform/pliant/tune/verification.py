@@ -36,7 +36,7 @@ def verify_decisions(record: RunRecord) -> Difference | None:
         return None
     found = first_search(record)
     if found is None:
-        raise DamageError("sweep.not-recorded", "no driver has recorded the search", location=record.store.uri)
+        raise DamageError("record.no-config", "no driver has recorded the search", location=record.store.uri)
     ref = recorded_pipeline(record)
     base = load_recorded(record, ref)
 
