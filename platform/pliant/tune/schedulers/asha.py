@@ -1,17 +1,26 @@
-"""Asynchronous successive halving (Li et al. 2020), the variant that stops.
+"""Asynchronous successive halving (Li et al. 2020, algorithm 2).
 
-At each rung a trial goes on if it is among the best 1/eta of all that have come there so far, itself included; as
-long as fewer than eta have come, if it is the best. Nobody waits, so the order of arrivals matters.
+A trial goes on at a rung while it is among the best 1/eta of all that have come there so far; until then it is
+paused, and goes on later if enough worse ones have come. It stops where more trials than can ever go on are better.
+Nobody waits for a
+particular other trial, so the order of arrivals matters, but a trial that came early is not trained further for that
+alone: for the same samples that is worth far more than to let the best so far run on, the fewer trials run at once
+the more.
+
+When no more trials come, the best of those that have come furthest goes on to the full length, if none has or does.
 """
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 
 from pliant.errors import ConfigError
-from pliant.tune.schedulers.base import Base, Member, Terms, count, full_length, no_value, standing
+from pliant.tune.schedulers.base import Base, Member, Terms, count, full_length, no_value, ordinal, standing
 from pliant.tune.schedulers.rungs import rungs_up
-from pliant.tune.types import Decision, Report
+from pliant.tune.types import Action, Decision, Report, Suggestion
+
+Rung = tuple[int, int]
+"""A bracket's number, from 0, and that of a milestone, from 1."""
 
 
 class Asha(Base):
@@ -19,6 +28,7 @@ class Asha(Base):
 
     def __init__(self, terms: Terms) -> None:
         rungs = rungs_up(terms)
+        self._eta = terms.settings.scheduler.eta
         self._brackets = terms.settings.scheduler.brackets
         if self._brackets > max(1, len(rungs)):
             raise ConfigError(
@@ -28,35 +38,122 @@ class Asha(Base):
                 hint=f"use {max(1, len(rungs))} or fewer, or more rungs: a smaller sweep.scheduler.first_epochs",
                 location="sweep.scheduler.brackets",
             )
-        self._came: dict[tuple[int, int], list[tuple[float, int]]] = {}  # by bracket and rung: loss and number, sorted
         super().__init__(terms, [*rungs, terms.length])
+        self._came: dict[Rung, list[tuple[float, int]]] = {}  # loss and number, the best first
+        self._touched: list[Rung] = []  # where somebody has come since others were looked at
+        self._by_number: dict[int, str] = {}
+        self._won: dict[str, int] = {}  # the last rung at which a trial was among the best
+        self._waiting: set[str] = set()
+        self._closed = False
+
+    def add(self, suggestion: Suggestion) -> None:
+        super().add(suggestion)
+        self._by_number[suggestion.number] = suggestion.trial
+        self._won[suggestion.trial] = suggestion.number % self._brackets
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+        for bracket in range(self._brackets):
+            mine = [m for m in self.members.values() if m.number % self._brackets == bracket]
+            waiting = sorted((m for m in mine if m.id in self._waiting), key=lambda m: (-m.reached, self._entry(m)))
+            if waiting and not any(m.reached == len(self._milestones) or self._runs(m) for m in mine):
+                self._decide(waiting.pop(0), "resume")
+            for member in waiting:
+                self._decide(member, "stop")
 
     def judge(self, member: Member, report: Report, crossed: range) -> Decision:
-        verdicts = [self._record(member, rung) for rung in crossed if self._counts(member, rung)]
+        for rung in crossed:
+            self._enter(member, rung)
         if report.samples >= self.terms.length:
             return no_value(report) or full_length(report)
-        if not verdicts:
-            first = member.number % self._brackets
-            verdicts = [(True, f"first rung at {count(self._milestones[first])}")]
-        goes_on, why = next((v for v in verdicts if not v[0]), verdicts[-1])
-        return no_value(report) or Decision(report.trial, report.samples, "continue" if goes_on else "stop", why)
+        if (stop := no_value(report)) is not None:
+            return stop
+        if member.reached <= member.number % self._brackets:
+            first = self._milestones[member.number % self._brackets]
+            return Decision(report.trial, report.samples, "continue", f"first rung at {count(first)}")
+        action: Action = "continue" if self._wins(member) else "stop" if self._hopeless(member) else "pause"
+        if action == "pause":
+            self._waiting.add(member.id)
+        return Decision(report.trial, report.samples, action, self._why(member))
+
+    def changed(self, member: Member) -> None:
+        """Looks at those that wait where somebody has come: of the furthest rung first, the best first."""
+        touched, self._touched = sorted(set(self._touched), reverse=True), []
+        for rung in touched:
+            came = self._came[rung]
+            for _, number in came[: len(came) // self._eta]:
+                other = self.members[self._by_number[number]]
+                if other.id in self._waiting and self._wins(other):
+                    self._decide(other, "resume")
+            for _, number in came[self._most(rung[0]) :][:1]:  # moved out of reach by who has come
+                other = self.members[self._by_number[number]]
+                if other.id in self._waiting and self._hopeless(other):
+                    self._decide(other, "stop")
 
     def gone(self, member: Member, failed: bool) -> None:
         """One that failed would have been the worst at its next rung."""
+        self._waiting.discard(member.id)
         rung = max(member.reached, member.number % self._brackets) + 1
-        if failed and self._counts(member, rung):
+        if failed and rung < len(self._milestones):
             member.losses[rung] = float("inf")
-            self._record(member, rung)
+            self._enter(member, rung)
 
-    def _counts(self, member: Member, rung: int) -> bool:
-        return member.number % self._brackets < rung < len(self._milestones)
+    def applying(self, member: Member, decision: Decision) -> None:
+        if decision.action in ("continue", "resume"):
+            self._won[member.id] = max(self._won[member.id], member.reached)
+            self._waiting.discard(member.id)
+        elif decision.action == "pause" and member.state != "over":
+            self._waiting.add(member.id)
 
-    def _record(self, member: Member, rung: int) -> tuple[bool, str]:
-        """Enters a trial at a rung: whether it goes on, and why."""
+    def _enter(self, member: Member, rung: int) -> None:
         bracket = member.number % self._brackets
-        came = self._came.setdefault((bracket, rung), [])
-        entry = (member.losses[rung], member.number)
-        insort(came, entry)
-        place, keep = came.index(entry) + 1, max(1, len(came) // self.terms.settings.scheduler.eta)
+        if bracket < rung < len(self._milestones):
+            insort(self._came.setdefault((bracket, rung), []), (member.losses[rung], member.number))
+            self._touched.append((bracket, rung))
+
+    def _wins(self, member: Member) -> bool:
+        """Whether it is among the best at all rungs that it has come to, and so goes on."""
+        while self._won[member.id] < member.reached:
+            place, of = self._place(member)
+            if place > of // self._eta and not self._closed:
+                return False
+            self._won[member.id] += 1
+        return True
+
+    def _hopeless(self, member: Member) -> bool:
+        """Whether more trials than can ever go on are better."""
+        return self._place(member)[0] > self._most(member.number % self._brackets)
+
+    def _most(self, bracket: int) -> int:
+        """Trials of a bracket that can go on at a rung."""
+        return max(1, -(-(self.terms.settings.trials - bracket) // self._brackets) // self._eta)
+
+    def _decide(self, member: Member, action: Action) -> None:
+        self._waiting.discard(member.id)
+        if member.last is not None:
+            self.due(Decision(member.id, member.last.samples, action, self._why(member)))
+
+    def _runs(self, member: Member) -> bool:
+        return member.state != "over" and member.id not in self._waiting
+
+    def _entry(self, member: Member) -> tuple[float, int]:
+        return member.losses[member.reached], member.number
+
+    def _rung(self, member: Member) -> int:
+        """Where it is compared: the first rung that it has come to and not won, or else the last one it has come to."""
+        return min(self._won[member.id] + 1, member.reached)
+
+    def _place(self, member: Member) -> tuple[int, int]:
+        """Its place where it is compared, and among how many."""
+        rung = self._rung(member)
+        came = self._came[member.number % self._brackets, rung]
+        return bisect_left(came, (member.losses[rung], member.number)) + 1, len(came)
+
+    def _why(self, member: Member) -> str:
+        bracket, rung, (place, of) = member.number % self._brackets, self._rung(member), self._place(member)
         name = f"rung {rung - bracket} of {len(self._milestones) - 1 - bracket} ({count(self._milestones[rung - 1])})"
-        return place <= keep, f"{name}: {standing(place, len(came), keep)}"
+        if place > self._most(bracket):
+            return f"{name}: {ordinal(place)} of {of}, no more than {self._most(bracket)} can go on"
+        keep = max(1, of // self._eta) if self._closed else of // self._eta
+        return f"{name}: {standing(place, of, keep)}" if keep else f"{name}: {ordinal(place)} of {of}, none goes on yet"
