@@ -156,6 +156,15 @@ def test_a_perturbed_kind_brings_what_counts_with_it() -> None:
     assert space.perturb({"kind": "wsd", "decay": 0.2}, {"kind": 0.8}) == {"kind": "cosine"}
 
 
+def test_a_point_of_the_space_before_it_was_narrowed_moves_into_it() -> None:
+    kind = Dimension("kind", "choice", choices=("b",))
+    rate, width = Dimension("rate", "float", 0.1, 0.5), Dimension("width", "int", 1, 9, mutable=False)
+    space = Space((kind, rate, width))
+    wide = {"kind": "a", "rate": 0.9, "width": 20}
+    assert space.perturb(wide, {}) == {"kind": "b", "rate": 0.5, "width": 20}  # a width belongs to the parameters
+    assert space.perturb(wide, {"kind": 1.2, "rate": 0.8}) == {"kind": "b", "rate": 0.4, "width": 20}
+
+
 def test_changes_that_constraints_refuse_are_taken_back() -> None:
     a, b = Dimension("a", "int", 1, 10), Dimension("b", "int", 1, 10)
     space = Space((a, b), (Constraint("a + b <= 12"),))

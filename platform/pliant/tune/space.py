@@ -98,22 +98,13 @@ class Space:
     def clamp(self, params: Mapping[str, Any]) -> Params:
         """The point of the space next to given values: numbers move into their domain, what is missing, or a choice
         that there is not, becomes the middle. Constraints are not asked."""
-
-        def inside(dimension: Dimension) -> Value:
-            value = params.get(dimension.name)
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                number = dimension.kind != "choice" or all(not isinstance(c, (str, bool)) for c in dimension.choices)
-                if number:
-                    return dimension.clamp(value)
-            return value if value is not None and dimension.contains(value) else dimension.value(0.5)
-
-        return self._walk(inside)
+        return self._walk(lambda dimension: _inside(dimension, params.get(dimension.name)))
 
     def perturb(self, params: Params, factors: Mapping[str, float], units: Mapping[str, float] | None = None) -> Params:
         """A point of the space near another one, for a run that goes on with it.
 
         Args:
-            params: a point.
+            params: a point, also one of the space before it was narrowed.
             factors: by dimension, what a number is multiplied by; above 1 means the next choice, below the one before.
             units: by dimension, places in [0, 1) of values that are drawn anew, also of those that count only now
                 (default: the middle).
@@ -131,7 +122,7 @@ class Space:
                 name = dimension.name
                 if name not in params:
                     return dimension.value(anew.get(name, 0.5))
-                value: Value = params[name]
+                value: Value = _inside(dimension, params[name]) if dimension.mutable else params[name]
                 if name not in changing:
                     return value
                 return dimension.value(anew[name]) if name in anew else dimension.perturb(value, factors[name])
@@ -207,3 +198,13 @@ class Space:
             if all(other in params and params[other] in wanted for other, wanted in dimension.when.items()):
                 params[dimension.name] = value(dimension)
         return params
+
+
+def _inside(dimension: Dimension, value: Any) -> Value:
+    """The value of a domain next to a given one; the middle where there is no telling."""
+    if dimension.contains(value):
+        return value  # type: ignore[no-any-return]
+    texts = any(isinstance(choice, (str, bool)) for choice in dimension.choices)
+    if texts or isinstance(value, bool) or not isinstance(value, (int, float)):
+        return dimension.value(0.5)
+    return dimension.clamp(value)
