@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from pliant.tune.decisions import verify
+from pliant.tune.draws import unit
 from pliant.tune.simulate import Fault
 from pliant.tune.sweep import Finished, Leg
 from pliant.tune.table import Workers
-from pliant.tune.types import Decision, End, Loss, Report, Resize
+from pliant.tune.types import Cause, Decision, End, Loss, Report, Resize
 from tests.tune.sweeps import build, choices, interrupted, settings, simulation, uninterrupted
 
 KINDS = ("none", "asha", "halving", "hyperband", "median", "pbt")
 SYNCHRONOUS = ("halving", "hyperband", "pbt")
 ALL = (*KINDS, "pb2")
 MODELS = ("tpe", "bohb")
+CAUSES: tuple[Cause, ...] = ("preemption", "infrastructure", "user", "out-of-memory")
 
 
 def stateful(kind: str) -> bool:
@@ -111,6 +115,38 @@ class _Losses:
     def __call__(self, leg: Leg, samples: int) -> Fault | None:
         self._asked += 1
         return Fault("preemption") if self._asked % self._every == 0 else None
+
+
+@examples(max_examples=40)
+@given(
+    kind=st.sampled_from(KINDS),
+    sync=st.booleans(),
+    seed=st.integers(0, 1000),
+    slots=st.integers(1, 5),
+    share=st.floats(0.05, 0.5),
+)
+def test_whatever_befalls_its_trials_a_sweep_ends_and_can_be_verified(
+    kind: str, sync: bool, seed: int, slots: int, share: float
+) -> None:
+    given_sync = {"scheduler__sync": sync} if kind == "pbt" else {}
+    own = settings(kind, trials=6, seed=seed, max_failures=1, **given_sync)
+    asked = count()
+
+    def faults(leg: Leg, samples: int) -> Fault | None:
+        number = next(asked)
+        if unit(seed, "whether", number) >= share:
+            return None
+        cause = CAUSES[int(unit(seed, "cause", number) * len(CAUSES))]
+        return Fault(cause, 0.5, f"error {int(unit(seed, 'error', number) * 3)}")
+
+    sweep, log, _ = interrupted(own, simulation(slots=slots, stateful=stateful(kind), faults=faults), 25)
+    last = sweep.next_leg()
+    assert isinstance(last, Finished)
+    assert len(sweep.trials) <= 12
+    if last.reason == "done":
+        assert all(trial.end is not None for trial in sweep.trials.values())
+    assert len({end.trial for end in log.of(End)}) == len(log.of(End))
+    assert verify(log.entries, lambda new, space: build(new)) is None
 
 
 def test_losses_change_no_decision_of_a_synchronous_sweep() -> None:

@@ -62,18 +62,18 @@ def test_what_a_torn_log_lacks_is_decided_at_the_next_start() -> None:
 
 
 def test_a_report_that_stands_in_the_log_is_not_logged_again_and_answered_as_things_stand() -> None:
-    hand = started(settings("asha", trials=9))
+    hand = started(settings("none", trials=9, scheduler__every_epochs=9))
     hand.legs(2)
-    assert hand.report("t0000", 100, 1.0) == "continue"
+    assert hand.report("t0000", 900, 1.0) == "continue"
     entries = len(hand.log.entries)
-    assert hand.report("t0000", 100, 9.0) == "continue"
-    assert hand.report("t0000", 60, 9.0) == "continue"
+    assert hand.report("t0000", 900, 9.0) == "continue"
+    assert hand.report("t0000", 600, 9.0) == "continue"
     assert len(hand.log.entries) == entries
     assert hand.sweep.trials["t0000"].last.value == 1.0
-    assert hand.report("t0001", 100, 5.0) == "leave"
-    assert hand.report("t0001", 100, 0.1) == "leave"
+    assert hand.report("t0001", 900, None) == "leave"
+    assert hand.report("t0001", 900, 0.1) == "leave"
     hand.sweep.left("t0001")
-    assert hand.status("t0001") == "stopped"
+    assert hand.status("t0001") == "diverged"
     assert len(hand.log.entries) == entries + 3
 
 
@@ -201,6 +201,24 @@ def test_a_value_that_is_no_number_is_never_best_and_ends_its_trial() -> None:
     assert hand.sweep.best.value == 7.0
     assert hand.status("t0001") == "diverged"
     assert hand.sweep.allowed == 4  # the second has reported a value and counts
+
+
+def test_a_member_of_a_population_that_diverges_clones_another() -> None:
+    hand = started(settings("pbt", trials=4, scheduler__every_epochs=9))
+    hand.legs(4)
+    for trial in ("t0000", "t0001", "t0002"):
+        hand.report(trial, 900, 1.0 + int(trial[1:]))
+        hand.sweep.left(trial)
+    hand.sweep.ended(End("t0003", "diverged", 0, "the loss of step 7 is NaN", worker_seconds=5.0))
+    assert hand.log.of(End) == []
+    assert hand.sweep.trials["t0003"].reports[0].value is None
+    clone = hand.sweep.trials["t0003"]
+    assert (clone.generation, clone.generations[-1].donor, clone.worker_seconds) == (1, "t0000", 5.0)
+    legs = [hand.leg() for _ in range(4)]
+    assert next(leg for leg in legs if leg.trial == "t0003").begin == "clone"
+    hand.report("t0000", 1800, 0.5)
+    hand.sweep.ended(End("t0000", "diverged", 1800, "the loss of step 99 is NaN"))  # nothing is left to clone for
+    assert (hand.status("t0000"), hand.sweep.best.trial) == ("diverged", "t0000")
 
 
 def test_trials_in_a_row_with_the_same_error_stop_the_sweep_and_are_replaced_once_it_is_mended() -> None:

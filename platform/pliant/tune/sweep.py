@@ -216,9 +216,15 @@ class Sweep(State):
         self.left(loss.trial)
 
     def ended(self, end: End) -> None:
-        """A trial has ended by itself, its slot is free: it diverged, say."""
-        if self._trials[end.trial].end is None:
-            self._add(end)
+        """A trial has ended by itself, its slot is free: it diverged, say. In a population it may still clone another:
+        to have diverged is its report at the next milestone."""
+        trial = self._trials[end.trial]
+        if trial.end is None:
+            goal = self._next_milestone(trial)
+            if end.how == "diverged" and self._scheduler.population is not None and goal < self.length:
+                self._add(Report(trial.id, goal, None, {}, end.worker_seconds, trial.generation))
+            else:
+                self._add(end)
             self._settle()
         self.left(end.trial)
 
