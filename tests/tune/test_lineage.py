@@ -56,7 +56,7 @@ def test_the_line_of_a_trial_goes_through_its_donors_generations() -> None:
 
 def _settings(params: Params, *places: str) -> RunConfig:
     """Of a trial, the way a sweep makes them: the schedule counts samples, to the trial's length."""
-    base: dict[str, Any] = dict(text.split("=") for text in [*SETTINGS, "data.path=nowhere", *places])
+    base: dict[str, Any] = dict(text.split("=", 1) for text in [*SETTINGS, "data.path=nowhere", *places])
     base = {key: value for key, value in base.items() if not key.startswith("schedule.")}
     base |= {"schedule.unit": "samples", "schedule.total": str(LENGTH), "schedule.warmup": "96"}
     batch = int(params["train.global_batch"])
@@ -73,6 +73,11 @@ def test_a_replay_changes_what_differs_where_it_does() -> None:
     # Cloned where its donor had just begun itself: nobody has trained with the donor's settings.
     (only,) = replay_config(ancestry(TRIALS, "t0003"), _settings, rows=ROWS, samples=LENGTH).phases[1:]
     assert (only.from_samples, only.settings["optim.lr"]) == (480, 0.001)
+    # What all trials share goes on; a clone that begins with a phase of theirs changes the rest.
+    shared = "phases=[{from_samples: 100, settings: {optim.eps: 0.1}}, {from_samples: 160, settings: {optim.eps: 0.2}}]"
+    both = replay_config(ancestry(TRIALS, "t0002"), lambda p: _settings(p, shared), rows=ROWS, samples=LENGTH).phases
+    assert [p.from_samples for p in both] == [100, 160, 480]
+    assert both[1].settings == {"optim.eps": 0.2, **SECOND}
     alone = replay_config(ancestry(TRIALS, "t0000"), _settings, rows=ROWS, samples=LENGTH)
     assert alone == _settings(FIRST)
 

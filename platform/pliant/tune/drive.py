@@ -154,7 +154,6 @@ def _drive(
         thread, box = in_thread(executor.run)
         while thread.is_alive():
             thread.join(_LOOK_S)  # short, so that signals are seen
-            bulletin.drain()
             table.show(desk.screen)
         table.show(desk.screen, now=True)
         console.close()
@@ -314,12 +313,14 @@ class SweepDesk:
         """Of a leg's run. Those of a clone are its ancestors', in phases: by themselves they train all of it again."""
         launch, line = self._launch, ancestry(self._sweep.trials, leg.trial, leg.generation)
         config, origins = launch.trial_settings(line[0].params)
-        if len(line) == 1:
+        if len(line) > 1:
+            origin = f"sweep: clones, {' → '.join(segment.run for segment in line)}"
+            origins = {**origins, "phases": origin, "train.steps": origin}
+        elif not config.phases:
             return config, origins
-        origin = f"sweep: clones, {' → '.join(segment.run for segment in line)}"
         search = launch.search
         config = replay_config(line, lambda p: launch.trial_settings(p)[0], rows=search.rows, samples=search.length)
-        return config, {**origins, "phases": origin, "train.steps": origin}
+        return config, origins
 
     def _spec(self, leg: Leg) -> LegSpec:
         launch, store = self._launch, self._launch.record.store

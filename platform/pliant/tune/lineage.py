@@ -80,11 +80,11 @@ def replay_config(
     """
     segments = [segment for segment in segments if segment.until is None or segment.until > segment.samples]
     configs = [settings(segment.params) for segment in segments]
-    phases = [
-        PhaseSettings(from_samples=segment.samples, settings=changed)
-        for segment, (before, after) in zip(segments[1:], pairwise(configs), strict=True)
-        if (changed := phase_between(before, after))
-    ]
+    changes = {phase.from_samples: dict(phase.settings) for phase in configs[0].phases}  # of all trials alike
+    for segment, (before, after) in zip(segments[1:], pairwise(configs), strict=True):
+        if changed := phase_between(before, after):
+            changes[segment.samples] = {**changes.get(segment.samples, {}), **changed}
+    phases = (PhaseSettings(from_samples=samples, settings=changed) for samples, changed in sorted(changes.items()))
     base = configs[0].model_copy(update={"phases": tuple(phases)})
     last = plan_course(_of_steps(base, _ENDLESS), rows).phases[-1]
     return _of_steps(base, last.step + -(-(samples - last.samples) // last.train.global_batch))
