@@ -1,4 +1,4 @@
-"""Whose training a trial goes on from; and that one run with phases repeats it, bit by bit."""
+"""Whose training a trial goes on from; and that one run with phases, on Ray, repeats it bit by bit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from pliant.config.dump import config_to_dict
 from pliant.configure import load_config
 from pliant.registry import find_pipeline
 from pliant.settings import RunConfig
+from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
 from pliant.train.recorded import Code, record_start
 from pliant.train.work import WorkSpec
 from pliant.tune.lineage import ancestry, replay_config, replay_yaml
 from pliant.tune.table import Generation, Trial
 from pliant.tune.types import Params, Suggestion
+from tests.e2e.commands import Command
 from tests.train.pipelines.masked import ROWS
 from tests.train.processes import Group
 from tests.train.runs import PIPELINE, SETTINGS, Run, prepare, worker
@@ -82,6 +84,7 @@ def test_a_replay_changes_what_differs_where_it_does() -> None:
     assert alone == _settings(FIRST)
 
 
+@pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_one_run_repeats_the_segments_of_a_trial_bit_by_bit(tmp_path: Path) -> None:
@@ -120,7 +123,10 @@ def test_one_run_repeats_the_segments_of_a_trial_bit_by_bit(tmp_path: Path) -> N
 
     file = tmp_path / "best.yaml"
     file.write_text(replay_yaml(replay_config(line, settings, rows=ROWS, samples=LENGTH), about=["t0002"]))
-    whole = Run.begin(storage, dataset, f"@{file}", name="replay")
-    whole.attempt(1)
+    kept = [text for text in SETTINGS if text.startswith(("run.", "tracking.", "checkpoint."))]
+    workers = ["data.reader=ray", "elastic.max_workers=2", "elastic.resources_per_worker={CPU: 0.5}"]
+    arguments = [f"@{file}", f"run.storage={storage}", *kept, *workers]
+    Command("train", PIPELINE, "--name", "replay", *arguments, cwd=tmp_path).finish()
+    whole = Run(Store(f"{storage}/replay", StorageSettings()), "replay")
     assert whole.curve() == parts
     assert whole.rows() == [entry for run in runs for entry in run.rows()]
