@@ -84,18 +84,19 @@ class DrivenRun:
         return list(read_log(self.record.store, self.record.view(), "metrics"))
 
 
-def runs_of(uri: str) -> list[Run]:
-    """All runs in an MLflow store."""
+def runs_of(uri: str, experiment: str | None = None) -> list[Run]:
+    """All runs in an MLflow store, or in one experiment of it."""
     client = MlflowClient(tracking_uri=uri)
-    return list(client.search_runs([e.experiment_id for e in client.search_experiments()]))
+    wanted = [e.experiment_id for e in client.search_experiments() if experiment in (None, e.name)]
+    return list(client.search_runs(wanted))
 
 
-def the_run(uri: str) -> Run:
-    (only,) = runs_of(uri)
+def the_run(uri: str, experiment: str | None = None) -> Run:
+    (only,) = runs_of(uri, experiment)
     return only
 
 
-def history(uri: str, key: str) -> list[tuple[int, float]]:
+def history(uri: str, key: str, experiment: str | None = None) -> list[tuple[int, float]]:
     """(step, value) of every value that MLflow has of a metric, by step."""
     client = MlflowClient(tracking_uri=uri)
-    return sorted((m.step, m.value) for m in client.get_metric_history(the_run(uri).info.run_id, key))
+    return sorted((m.step, m.value) for m in client.get_metric_history(the_run(uri, experiment).info.run_id, key))

@@ -19,25 +19,23 @@ class MlflowServer:
     """Stopped at first.
 
     Args:
-        folder: where its database, artifacts and log lie.
+        folder: where its artifacts and log lie.
+        store: URI of its database; default: an SQLite file in that folder.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: str | None = None) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self._port = probe.getsockname()[1]
         self._folder = folder
+        self.store = store or f"sqlite:///{folder / 'mlflow.db'}"
+        """URI of its database, which can be read while the server is away."""
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def uri(self) -> str:
         return f"http://127.0.0.1:{self._port}"
-
-    @property
-    def store(self) -> str:
-        """URI of its database, which can be read while the server is away."""
-        return f"sqlite:///{self._folder / 'mlflow.db'}"
 
     def start(self) -> None:
         """Returns when it answers."""

@@ -158,9 +158,9 @@ class DrivenSweep:
         self.driver.stop(reason)
 
 
-def family(uri: str) -> tuple[Run, dict[str, Run]]:
+def family(uri: str, experiment: str | None = None) -> tuple[Run, dict[str, Run]]:
     """The sweep's run in MLflow, and its trials by name."""
-    runs = runs_of(uri)
+    runs = runs_of(uri, experiment)
     (parent,) = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
     children = [run for run in runs if run is not parent]
     assert {run.data.tags["mlflow.parentRunId"] for run in children} <= {parent.info.run_id}

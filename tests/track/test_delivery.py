@@ -92,8 +92,8 @@ class LosesAnswers(MlflowTracker):
 
     lost = False
 
-    def send(self, points: list[Point]) -> None:  # type: ignore[override]
-        super().send(points)
+    def send(self, points: list[Point], *along: dict[str, str]) -> None:  # type: ignore[override]
+        super().send(points, *along)
         if self.lost:
             raise ConnectionError("the answer was lost")
 

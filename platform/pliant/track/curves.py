@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -44,6 +44,14 @@ class Moment:
     def place(self) -> tuple[int, float | None]:
         """The same for all values that stand for the same."""
         return self.step, self.mark
+
+
+@dataclass(frozen=True)
+class Along:
+    """Parameters and tags, at most 100 of each, that go in one call with the last values."""
+
+    params: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 class Curves:
@@ -96,8 +104,12 @@ class Curves:
             anchor = min(stored)
         return Moment(log, step, round(time * 1000), stored, anchor, mark)
 
-    def add(self, moments: Iterable[Moment]) -> int:
-        """Sends what is not there yet, in calls that never part a moment; returns the newest step of all, or 0."""
+    def add(self, moments: Iterable[Moment], last: Callable[[], Along] | None = None) -> int:
+        """Sends what is not there yet, in calls that never part a moment; returns the newest step of all, or 0.
+
+        Args:
+            last: asked when all moments are known: what goes along with the last of them.
+        """
         batch: list[Moment] = []
         newest = 0
         for moment in moments:
@@ -112,7 +124,7 @@ class Curves:
                 self._send(batch)
                 batch = []
             batch.append(moment)
-        self._send(batch)
+        self._send(batch, last() if last is not None else Along())
         return newest
 
     def notes(self) -> dict[str, str]:
@@ -145,15 +157,19 @@ class Curves:
                 self._known[anchor] = {(step, value): time for (step, time), value in history.items()}
         return self._known[anchor]
 
-    def _send(self, moments: list[Moment]) -> None:
+    def _send(self, moments: list[Moment], along: Along = Along()) -> None:
         # The anchor last: where it is, the rest of its moment is too, however the store cuts a large batch.
         points = [
             Point(key, moment.values[key], moment.step, moment.time_ms)
             for moment in moments
             for key in (*(moment.values.keys() - {moment.anchor}), moment.anchor)
         ]
-        for start in range(0, len(points), _POINTS_PER_CALL):
-            self._tracker.send(points[start : start + _POINTS_PER_CALL])
+        most = _POINTS_PER_CALL - len(along.params) - len(along.tags)
+        while len(points) > most:
+            self._tracker.send(points[:most])
+            points = points[most:]
+        if points or along.params or along.tags:
+            self._tracker.send(points, along.params, along.tags)
         for moment in moments:
             self._there(moment)[moment.place] = moment.time_ms
 

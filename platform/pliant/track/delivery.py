@@ -191,16 +191,16 @@ def settle_id(store: Store, key: str, uri: str, tracker: Tracker, card: Card) ->
         key: of the object that names it.
     """
     found = tracker.find(card)
-    return name_id(store, key, uri, found) if found is not None else new_id(store, key, uri, tracker, card)
+    return name_id(store, key, uri, found) if found is not None else new_id(store, key, uri, tracker, card)[0]
 
 
-def new_id(store: Store, key: str, uri: str, tracker: Tracker, card: Card) -> str:
-    """As ``settle_id``, where there is known to be none."""
+def new_id(store: Store, key: str, uri: str, tracker: Tracker, card: Card) -> tuple[str, bool]:
+    """As ``settle_id``, where there is known to be none; and whether it was made just now."""
     mine = tracker.create(card)
     recorded = name_id(store, key, uri, mine)
     if recorded != mine:
         tracker.drop(mine)  # another driver was faster
-    return recorded
+    return recorded, recorded == mine
 
 
 def name_id(store: Store, key: str, uri: str, run_id: str) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pliant.track.settings import home, sqlite_file
-from pliant.track.tracker import Card, Counterpart, DatasetCard, Point, Status, TrainedModel
+from pliant.track.tracker import NOTHING, Card, Counterpart, DatasetCard, Point, Status, TrainedModel
 
 for _name, _value in {
     # Without these a server that is away would be waited for for minutes, call by call.
@@ -152,27 +152,31 @@ class MlflowTracker:
     def history(self, key: str) -> dict[tuple[int, int], float]:
         return {(m.step, m.timestamp): m.value for m in self._client.get_metric_history(self._run_id, key)}
 
-    @_quiet
-    def send(self, points: Sequence[Point]) -> None:
-        self._client.log_batch(self._run_id, [Metric(p.key, p.value, p.time_ms, p.step) for p in points])
+    def send(
+        self, points: Sequence[Point], params: Mapping[str, str] = NOTHING, tags: Mapping[str, str] = NOTHING
+    ) -> None:
+        self._log(points, params, tags)
 
     @_quiet
+    def _log(self, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        values = [Metric(p.key, p.value, p.time_ms, p.step) for p in points]
+        settings, notes = [Param(*item) for item in params.items()], [RunTag(*item) for item in tags.items()]
+        try:
+            self._client.log_batch(self._run_id, values, settings, notes)
+        except MlflowException:
+            # Another process may have been faster by a moment: its parameters and these exclude each other.
+            if not params or not params.keys() <= self._client.get_run(self._run_id).data.params.keys():
+                raise
+            if points or tags:
+                self._client.log_batch(self._run_id, values, tags=notes)
+
     def add_params(self, params: Mapping[str, str]) -> None:
-        every = [Param(key, value) for key, value in params.items()]
-        for start in range(0, len(every), _ITEMS_PER_CALL):
-            batch = every[start : start + _ITEMS_PER_CALL]
-            try:
-                self._client.log_batch(self._run_id, params=batch)
-            except MlflowException:
-                # Another process may have been faster by a moment: its rows and these exclude each other.
-                if not {param.key for param in batch} <= self._client.get_run(self._run_id).data.params.keys():
-                    raise
+        for batch in _batches(params):
+            self._log((), batch, NOTHING)
 
-    @_quiet
     def set_tags(self, tags: Mapping[str, str]) -> None:
-        every = [RunTag(key, value) for key, value in tags.items()]
-        for start in range(0, len(every), _ITEMS_PER_CALL):
-            self._client.log_batch(self._run_id, tags=every[start : start + _ITEMS_PER_CALL])
+        for batch in _batches(tags):
+            self._log((), NOTHING, batch)
 
     @_quiet
     def add_datasets(self, datasets: Sequence[DatasetCard]) -> None:
@@ -260,6 +264,11 @@ class MlflowTracker:
         file = sqlite_file(self._uri)
         base = file.parent if file else home() if "://" in self._storage else Path(self._storage)
         return (base / "mlflow-artifacts").as_uri()
+
+
+def _batches(items: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    every = list(items.items())
+    return (dict(every[start : start + _ITEMS_PER_CALL]) for start in range(0, len(every), _ITEMS_PER_CALL))
 
 
 def _counterpart(run: Run) -> Counterpart:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 
@@ -136,7 +138,15 @@ class Tracker(Protocol):
         """Of a metric: value by step and time in ms."""
         ...
 
-    def send(self, points: Sequence[Point]) -> None: ...
+    def send(
+        self,
+        points: Sequence[Point],
+        params: Mapping[str, str] = NOTHING,
+        tags: Mapping[str, str] = NOTHING,
+    ) -> None:
+        """In one call: at most 1,000 points, 100 parameters and 100 tags, 1,000 in all."""
+        ...
+
     def add_params(self, params: Mapping[str, str]) -> None: ...
     def set_tags(self, tags: Mapping[str, str]) -> None: ...
     def add_datasets(self, datasets: Sequence[DatasetCard]) -> None: ...

@@ -20,14 +20,14 @@ from pliant.errors import DamageError, UsageError
 from pliant.storage.layout import CheckpointRef
 from pliant.storage.logs import read_log
 from pliant.storage.record import RunRecord
-from pliant.track.curves import Curves, Moment, Steps
+from pliant.track.curves import Along, Curves, Moment, Steps
 from pliant.track.delivery import MODEL_TAG, REGISTERED_TAG, Delivery, covered, new_id, place_of, recorded_id
 from pliant.track.history import first_config, newest_config
 from pliant.track.names import flatten, shortened, stored_name, tag_value
 from pliant.track.settings import TrackingSettings, masked
 from pliant.track.status import Truth, living_driver, truth_of
 from pliant.track.story import DECISIONS, Decisions, SweepStory, TrialStory, reported, run_name
-from pliant.track.tracker import Card, Counterpart, Status, Tracker, TrainedModel
+from pliant.track.tracker import NOTHING, Card, Counterpart, Status, Tracker, TrainedModel
 
 TRIALS = "trials"
 TRIAL_TAG = "pliant.trial"
@@ -37,6 +37,8 @@ _ENDINGS: Mapping[str, Status] = {"completed": "FINISHED", "stopped": "FINISHED"
 """How trials end; all others have failed."""
 _PLACES = ("run.", "tracking.", "cluster.")
 """Settings that say nothing about a trial."""
+_MOST_ALONG = 80
+"""Parameters that go in one call with the first values."""
 _WHOLE_IN = "the trial's config.yaml"
 
 
@@ -165,7 +167,9 @@ class SweepDelivery:
             tags = {TRIAL_TAG: trial.trial, "pliant.sweep": str(self._record.identity["name"])}
             start_ms, own_id = round(trial.began * 1000), f"{self._record.run_id}/{trial.trial}"
             card = Card(own_id, trial.trial, self._card.experiment, start_ms, self.run_id, tags)
-            run_id = new_id(store, key, self._uri, self._tracker, card)
+            run_id, mine = new_id(store, key, self._uri, self._tracker, card)
+            if mine:
+                return self._tracker.of(run_id), Counterpart(run_id, "RUNNING", False, {}, tags, frozenset())
         tracker = self._tracker.of(run_id)
         return tracker, tracker.look()
 
@@ -225,16 +229,11 @@ class _Trial:
             return
         try:
             # Before its logs are read: what a run has that nobody drives any more is all there will be.
-            at_rest = not lives and self._at_rest()
-            self._add_params()
-            self._add_curves()
+            at_rest = {_ENTRIES_TAG: entries} if not lives and self._at_rest() else {}
+            self._deliver({**self._about(state), **at_rest})
             if self._status != status:
                 self.tracker.set_status(status, at_ms)
                 self._status = status
-            self._set_tags(
-                {**self._about(state), **self._curves.notes(), **({_ENTRIES_TAG: entries} if at_rest else {})}
-            )
-            self._curves.noted()
         except Exception:
             self._curves.forget()
             if not self._removed_meanwhile():
@@ -242,7 +241,8 @@ class _Trial:
 
     def _removed_meanwhile(self) -> bool:
         """Whether somebody has removed it in the tracker: then it stays so, and the others go on."""
-        self.removed = self.tracker.look().deleted
+        there = self.tracker.look()
+        self.removed, self._has_params = there.deleted, bool(there.params)
         return self.removed
 
     def _at_rest(self) -> bool:
@@ -258,22 +258,35 @@ class _Trial:
             self._runs[generation] = run
         return self._runs[generation]
 
-    def _add_params(self) -> None:
+    def _params(self) -> Mapping[str, str]:
         """Its point of the search space, and the settings in which that differs from what all trials share; once."""
         if self._has_params:
-            return
+            return NOTHING
         run = self._run(0)
         config = first_config(run) if run is not None else None
         if config is None and self._story.how is None:
-            return
+            return NOTHING
         base, mine = dict(flatten(first_config(self._record) or {})), dict(flatten(config or {}))
         own = {k: v for k, v in mine.items() if base.get(k) != v and not k.startswith(_PLACES)}
         params = {**dict(flatten(self._story.generations[0].params)), **own}
-        self.tracker.add_params({stored_name(k): shortened(masked(v), _WHOLE_IN) for k, v in params.items()})
-        self._has_params = True
+        named = {stored_name(k): shortened(masked(v), _WHOLE_IN) for k, v in params.items()}
+        if len(named) > _MOST_ALONG:
+            self.tracker.add_params(named)
+            self._has_params = True
+            return NOTHING
+        return named
 
-    def _add_curves(self) -> None:
-        """What its runs have measured, on the axis of samples, and what it has reported."""
+    def _deliver(self, about: Mapping[str, str]) -> None:
+        """What its runs have measured, on the axis of samples, what it has reported, parameters and tags: where that is
+        little, in one call."""
+        params, tags = self._params(), {}
+
+        def last() -> Along:
+            nonlocal tags
+            new = {key: tag_value(value) for key, value in {**about, **self._curves.notes()}.items()}
+            tags = {key: value for key, value in new.items() if self._tags.get(key) != value}
+            return Along(params, tags)
+
         read: list[Steps] = []
         moments: list[Iterable[Moment]] = []
         closing: list[int] = []
@@ -290,11 +303,14 @@ class _Trial:
                 closing.append(number)
         moments.append(reported(self._story, self._whole.metric, self._curves, self._reports))
         count = len(self._story.reports)
-        self._curves.add(chain.from_iterable(moments))
+        self._curves.add(chain.from_iterable(moments), last)
         for source in read:
             source.accept()
         self._closed.update(closing)
         self._reports = count
+        self._curves.noted()
+        self._tags |= tags
+        self._has_params = self._has_params or bool(params)
 
     def _sources_of(self, generation: int) -> list[Steps]:
         if not self._whole.clones:
@@ -323,12 +339,6 @@ class _Trial:
                 "pliant.lineage": json.dumps(self._whole.ancestry(story.trial, story.generation)),
             }
         return {key: value for key, value in tags.items() if value}
-
-    def _set_tags(self, tags: Mapping[str, str]) -> None:
-        new = {key: tag_value(value) for key, value in tags.items()}
-        if changed := {key: value for key, value in new.items() if self._tags.get(key) != value}:
-            self.tracker.set_tags(changed)
-            self._tags |= changed
 
 
 def standing(trial: TrialStory, sweep: Truth) -> tuple[Status, str, int]:
