@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from pliant.checkpoint.clone import begin_clone, checkpoint_at, finish_clone, pin, release
+from pliant.checkpoint.clone import begin_clone, checkpoint_at, clone_checkpoint, finish_clone, pin, release
 from pliant.checkpoint.manifest import CheckpointManifest, LogPosition, ManifestFields
 from pliant.checkpoint.reader import restore
 from pliant.checkpoint.settings import CheckpointSettings
@@ -118,6 +118,8 @@ def test_the_copy_is_what_a_restore_finds(store: Store, donor: Donor) -> None:
     # What it decides next accepts the copy as its own.
     decision = attempt.restore(manifest.ref, {})
     assert decision.checkpoints == (manifest.ref,)
+    for info in donor.store.list():  # it is not needed any more
+        donor.store.delete(info.key)
     assert finish_clone(record, record.claim_group(attempt.driver)) is None
 
 
@@ -160,6 +162,16 @@ def test_a_pin_of_a_process_that_died_stands_until_the_clone_is_made(store: Stor
     donor.train(7, 8, 9)
     assert 2 not in _usable(donor.record)
     assert _restored(record)[0].step == 2
+
+
+def test_a_pin_of_a_process_that_died_after_the_copy_is_released_by_the_next(store: Store, donor: Donor) -> None:
+    donor.train(1)
+    record, attempt = _begin(donor, store.child("clone"), 1)
+    copy = clone_checkpoint(donor.store, donor.ref(1), record.store, attempt)  # and dies
+    assert donor.record.view().pins == {donor.ref(1)}
+    assert finish_clone(record, record.claim_group(record.claim_driver().number)) is None
+    assert not donor.record.view().pins
+    assert record.view().checkpoints() == [copy]
 
 
 @contextmanager

@@ -116,9 +116,11 @@ def finish_clone(record: RunRecord, attempt: Attempt) -> CheckpointRef | None:
     ref = CheckpointRef.parse(str(clone.get("checkpoint")))
     if ref is None or "run" not in clone:
         raise damaged(f"{record.store.uri}/run.json", "it does not say what the run was cloned from")
+    view, copied = record.view(), None
+    if view.restore is not None:
+        return None  # a group has passed here before: the donor is not needed any more
     donor = Store(clone["run"], record.store.settings)
-    copied = None
-    if not any(verdict.state in ("usable", "marked", "quarantined") for verdict in record.view().verdicts()):
+    if not any(verdict.state in ("usable", "marked", "quarantined") for verdict in view.verdicts()):
         pin(donor, ref, record.store)
         try:
             copied = clone_checkpoint(donor, ref, record.store, attempt)

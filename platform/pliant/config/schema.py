@@ -217,6 +217,8 @@ def takes_none(annotation: Any) -> bool:
 
 def show(value: Any, limit: int = 60) -> str:
     """A value as a message shows it, shortened."""
+    if isinstance(value, BaseModel):
+        value = value.model_dump(by_alias=True)
     if isinstance(value, Mapping):
         text = "{" + ", ".join(f"{k}: {show(v)}" for k, v in value.items()) + "}"
     elif isinstance(value, (list, tuple)):
