@@ -1,21 +1,20 @@
 """Asynchronous successive halving (Li et al. 2020, algorithm 2).
 
-A trial goes on at a rung while it is among the best 1/eta of all that have come there so far; until then it is
-paused, and goes on later if enough worse ones have come. It stops where more trials than can ever go on are better.
-Nobody waits for a
-particular other trial, so the order of arrivals matters, but a trial that came early is not trained further for that
-alone: for the same samples that is worth far more than to let the best so far run on, the fewer trials run at once
-the more.
+A trial goes on at a rung when it is among the best 1/eta of all that have come there so far. Until then it is paused,
+and goes on later if enough worse ones come; it stops once it is too far behind for that. Nobody waits for a
+particular other trial, so the order of arrivals matters, but none is trained further for having come early: for the
+same samples that is worth far more than to let the best so far run on, all the more where few trials run at once.
 
 When no more trials come, the best of those that have come furthest goes on to the full length, if none has or does.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 
 from pliant.errors import ConfigError
-from pliant.tune.schedulers.base import Base, Member, Terms, count, full_length, no_value, ordinal, standing
+from pliant.tune.schedulers.base import Base, Member, Terms, count, full_length, no_value, standing
 from pliant.tune.schedulers.rungs import rungs_up
 from pliant.tune.types import Action, Decision, Report, Suggestion
 
@@ -75,7 +74,8 @@ class Asha(Base):
         action: Action = "continue" if self._wins(member) else "stop" if self._hopeless(member) else "pause"
         if action == "pause":
             self._waiting.add(member.id)
-        return Decision(report.trial, report.samples, action, self._why(member))
+        waits = ": waits" if action == "pause" else ""
+        return Decision(report.trial, report.samples, action, f"{self._why(member)}{waits}")
 
     def changed(self, member: Member) -> None:
         """Looks at those that wait where somebody has come: of the furthest rung first, the best first."""
@@ -86,7 +86,8 @@ class Asha(Base):
                 other = self.members[self._by_number[number]]
                 if other.id in self._waiting and self._wins(other):
                     self._decide(other, "resume")
-            for _, number in came[self._most(rung[0]) :][:1]:  # moved out of reach by who has come
+            limit = int(self._limit(len(came)))
+            for _, number in came[limit : limit + 1]:  # moved out of reach by who has come
                 other = self.members[self._by_number[number]]
                 if other.id in self._waiting and self._hopeless(other):
                     self._decide(other, "stop")
@@ -96,7 +97,7 @@ class Asha(Base):
         self._waiting.discard(member.id)
         rung = max(member.reached, member.number % self._brackets) + 1
         if failed and rung < len(self._milestones):
-            member.losses[rung] = float("inf")
+            member.losses[rung] = math.inf
             self._enter(member, rung)
 
     def applying(self, member: Member, decision: Decision) -> None:
@@ -122,12 +123,13 @@ class Asha(Base):
         return True
 
     def _hopeless(self, member: Member) -> bool:
-        """Whether more trials than can ever go on are better."""
-        return self._place(member)[0] > self._most(member.number % self._brackets)
+        """Whether it is too far behind to be among the best when more have come."""
+        place, of = self._place(member)
+        return place > self._limit(of)
 
-    def _most(self, bracket: int) -> int:
-        """Trials of a bracket that can go on at a rung."""
-        return max(1, -(-(self.terms.settings.trials - bracket) // self._brackets) // self._eta)
+    def _limit(self, of: int) -> float:
+        """The last place from which chance may bring a trial among the best: two standard deviations behind them."""
+        return max(1, of // self._eta) + math.sqrt(of)
 
     def _decide(self, member: Member, action: Action) -> None:
         self._waiting.discard(member.id)
@@ -153,7 +155,5 @@ class Asha(Base):
     def _why(self, member: Member) -> str:
         bracket, rung, (place, of) = member.number % self._brackets, self._rung(member), self._place(member)
         name = f"rung {rung - bracket} of {len(self._milestones) - 1 - bracket} ({count(self._milestones[rung - 1])})"
-        if place > self._most(bracket):
-            return f"{name}: {ordinal(place)} of {of}, no more than {self._most(bracket)} can go on"
         keep = max(1, of // self._eta) if self._closed else of // self._eta
-        return f"{name}: {standing(place, of, keep)}" if keep else f"{name}: {ordinal(place)} of {of}, none goes on yet"
+        return f"{name}: {standing(place, of, keep)}"

@@ -171,7 +171,8 @@ def ordinal(place: int) -> str:
 
 def standing(place: int, of: int, keep: int) -> str:
     """``5th of 6, the best 2 go on``."""
-    return f"{ordinal(place)} of {of}, the best {f'{keep} go' if keep > 1 else 'one goes'} on"
+    go = {0: "none goes on yet", 1: "the best one goes on"}.get(keep, f"the best {keep} go on")
+    return f"{ordinal(place)} of {of}, {go}"
 
 
 def ranked(losses: Mapping[str, float], members: Mapping[str, Member]) -> list[str]:
