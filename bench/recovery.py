@@ -80,6 +80,9 @@ def main() -> int:
             own = f"{event}, {side}, s without process start"
             figures[own] = statistics.median(run["parts"]["total"] - run["parts"].get("start", 0.0) for run in rounds)
             bars[own] = Bar(at_most=OWN_S)
+            figures[f"{event}, {side}, s of steps done again"] = statistics.median(
+                run["parts"]["replay"] for run in rounds
+            )
     for (event, peer), bar in RATIOS.items():
         mine, theirs = figures.get(f"{event}, pliant, s"), figures.get(f"{event}, {peer}, s")
         if mine and theirs:

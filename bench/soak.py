@@ -140,7 +140,7 @@ def main() -> int:
             training.driver.wait(120)
         finally:
             training.kill()
-        psutil.wait_procs(list(watch.seen), timeout=30)
+            psutil.wait_procs(list(watch.seen), timeout=30)
         left = [process for process in watch.seen if process.is_running()]
         print(*left, *os.listdir(scratch), *set(os.listdir("/dev/shm")) - shared_memory, sep="\n")
         figures = {
