@@ -27,7 +27,7 @@ def main() -> int:
     calm, broken = f"{name}-calm", f"{name}-broken"
     _title("A run that nobody disturbs, in one process")
     _must("prepare", "digits")
-    _must("train", "digits", "--name", calm, "--in-process", *SETTINGS)
+    _must("train", "digits", "--name", calm, "--in-process", "--quiet", *SETTINGS)
     _title("The same on three nodes; one is drained, one killed, and both come back")
     training = _start("train", "digits", "--name", broken, *SETTINGS, *NODES)
     try:
@@ -38,12 +38,12 @@ def main() -> int:
     finally:
         training.terminate()  # of no effect on one that has ended
         training.wait()
-    _title("What it has cost")
-    _must("status", broken)
     _title("Its numbers, step by step, against those of the quiet run")
-    code = _start("metrics", broken, "--against", calm).wait()
+    differs = _start("metrics", broken, "--against", calm).wait()
+    _title("What it has cost")
+    _must("status", broken, "--time")
     _say(f"\nMore of it: pliant report {broken}")
-    return code
+    return differs
 
 
 def _wait_for_steps(name: str, training: subprocess.Popen[bytes]) -> None:
