@@ -226,6 +226,7 @@ def test_a_damaged_log_is_refused_and_named(local: RunRecord, damage: object, se
     assert "logs/decisions" in caught.value.location
     assert "never started over" in caught.value.hint
     assert [(path, path.read_bytes()) for path in segments(local)] == kept
+    assert local.stop_of(3)["reason"] == "damage"
 
 
 def test_a_log_that_is_gone_is_refused(local: RunRecord) -> None:

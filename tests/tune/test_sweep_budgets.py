@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from pliant.tune.decisions import replay
+from pliant.tune.decisions import replay, verify
 from pliant.tune.simulate import Fault
 from pliant.tune.sweep import Finished, Leg, Wait
 from pliant.tune.table import Workers
@@ -90,8 +90,10 @@ def test_a_budget_is_exceeded_by_no_more_than_a_report_of_each_leg(
     assert sweep.worker_seconds - spent < hours * 3600
 
 
-def test_a_sweep_that_is_extended_goes_on_with_new_trials_only() -> None:
-    machines, own, more = simulation(), settings("halving", trials=9), settings("halving", trials=18)
+@pytest.mark.parametrize("kind", ["none", "asha", "halving", "hyperband", "median"])
+@pytest.mark.parametrize("slots", [1, 4])
+def test_a_sweep_that_is_extended_goes_on_with_new_trials_only(kind: str, slots: int) -> None:
+    machines, own, more = simulation(slots=slots), settings(kind, trials=9), settings(kind, trials=18)
     sweep, log = uninterrupted(own, machines)
     before = list(log.entries)
     again = build(more, record=log.record)
@@ -104,6 +106,7 @@ def test_a_sweep_that_is_extended_goes_on_with_new_trials_only() -> None:
     assert not [entry for entry in added if getattr(entry, "trial", None) in old]
     assert len(again.trials) >= 18
     assert all(trial.end is not None for trial in again.trials.values())
+    assert verify(log.entries, lambda new, space: build(new)) is None
 
 
 # ---------------------------------------------------------------- the end of what there is to try

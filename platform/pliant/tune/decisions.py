@@ -151,16 +151,20 @@ def open_log(record: RunRecord, attempt: Attempt) -> tuple[DecisionLog, list[Ent
     """Makes a driver's restore decision; returns its log, and the entries before it.
 
     Raises:
-        DamageError: as ``read_decisions``, or the log is gone although there are trials.
+        DamageError: as ``read_decisions``, or the log is gone although there are trials. The attempt has ended then.
         FencedError: another driver has claimed the sweep.
     """
     attempt.restore(None)
-    found = list(read_decisions(record))
-    if not found and (runs := sorted(record.store.child(TRIALS).folders())):
-        there = "is a run" if len(runs) == 1 else f"are {len(runs)} runs"
-        message = f"the sweep's decision log is gone, and there {there} of its trials"
-        location = f"{record.store.uri}/{LOGS}/{DECISIONS}"
-        raise DamageError("sweep.log-damaged", message, hint=_HINT, location=location)
+    try:
+        found = list(read_decisions(record))
+        if not found and (runs := sorted(record.store.child(TRIALS).folders())):
+            there = "is a run" if len(runs) == 1 else f"are {len(runs)} runs"
+            message = f"the sweep's decision log is gone, and there {there} of its trials"
+            location = f"{record.store.uri}/{LOGS}/{DECISIONS}"
+            raise DamageError("sweep.log-damaged", message, hint=_HINT, location=location)
+    except DamageError as error:
+        attempt.stop("damage", error.message)
+        raise
     log = DecisionLog(record.store, attempt, found[-1].chain if found else "")
     return log, [logged.entry for logged in found]
 
