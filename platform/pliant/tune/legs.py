@@ -41,18 +41,16 @@ class Reached:
 
 
 class Bulletin:
-    """An actor between the legs and the sweep's driver: progress goes one way, wishes the other."""
+    """An actor that has the driver's wishes for the legs. What they tell of their progress stands in their records."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._notes: list[tuple[str, Note]] = []
         self._all = 0
         self._wishes: dict[str, int] = {}
 
-    def exchange(self, key: str, notes: list[Note]) -> int:
-        """Leaves a leg's notes; returns the wishes for it so far."""
+    def wishes(self, key: str) -> int:
+        """Those for a leg so far."""
         with self._lock:
-            self._notes.extend((key, note) for note in notes)
             return self._all | self._wishes.get(key, 0)
 
     def request(self, wish: int, key: str | None = None) -> None:
@@ -62,12 +60,6 @@ class Bulletin:
                 self._all |= wish
             else:
                 self._wishes[key] = self._wishes.get(key, 0) | wish
-
-    def drain(self) -> list[tuple[str, Note]]:
-        """The notes since the last call, each with its leg."""
-        with self._lock:
-            notes, self._notes = self._notes, []
-            return notes
 
 
 class RemoteBulletin:
@@ -79,15 +71,11 @@ class RemoteBulletin:
             num_cpus=0, label_selector={"ray.io/node-id": here}, max_concurrency=16
         )(Bulletin).remote()  # fmt: skip
 
-    def exchange(self, key: str, notes: list[Note]) -> int:
-        return int(ray.get(self._actor.exchange.remote(key, notes)))
+    def wishes(self, key: str) -> int:
+        return int(ray.get(self._actor.wishes.remote(key)))
 
     def request(self, wish: int, key: str | None = None) -> None:
         ray.get(self._actor.request.remote(wish, key))
-
-    def drain(self) -> list[tuple[str, Note]]:
-        found: list[tuple[str, Note]] = ray.get(self._actor.drain.remote())
-        return found
 
 
 class Questions:
@@ -132,7 +120,7 @@ class LegBoard:
     key: str
 
     def exchange(self, notes: list[Note]) -> int:
-        return self.bulletin.exchange(self.key, notes)
+        return self.bulletin.wishes(self.key)
 
 
 class Leg(Trainable):
