@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from pliant.tune.recorded import record_search
 from pliant.tune.settings import SweepSettings
 from pliant.tune.simulate import Faults, Simulation, curves
 from pliant.tune.space import Space
-from pliant.tune.types import Entry, Params
+from pliant.tune.types import Action, Change, Decision, End, Entry, Loss, Params, Report, Suggestion
 
 DEAD = {"pid": 2**22 + 1, "pid_start": 1.0}
 """Who claimed a run and is gone."""
@@ -50,6 +50,38 @@ def accuracy(params: Params, samples: int) -> tuple[float | None, float]:
     if lr > 0.5:
         return math.nan, samples / 100
     return 1.0 - 0.1 * abs(math.log10(lr) + 2) - 10.0 / (samples + 50), samples / 100
+
+
+def story() -> list[Entry]:
+    """What may happen to the first trials of a sweep: one is trained to its end, one stopped, one diverges, one leads
+    and waits, one was preempted before it reported anything."""
+
+    def reports(trial: str, value: float | None, samples: int, action: Action, why: str) -> list[Entry]:
+        report = Report(trial, samples, value, {"accuracy": value, "loss": 1.5}, samples / 100)
+        return [report, Decision(trial, samples, action, why)]
+
+    def begins(number: int, lr: float, batch: int) -> Entry:
+        return Suggestion(f"t{number:04d}", number, {"optim.lr": lr, "train.global_batch": batch}, "random")
+
+    return [
+        Change(SweepSettings.model_validate(ASHA).model_dump(mode="json")),
+        begins(0, 0.1, 32),
+        *reports("t0000", 0.8, 100, "continue", "rung 1 of 2: 1st of 1"),
+        *reports("t0000", 0.85, 300, "continue", "rung 2 of 2: 1st of 1"),
+        *reports("t0000", 0.84, 900, "continue", "full length, 900 samples"),
+        End("t0000", "completed", 900),
+        begins(1, 0.0002, 16),
+        *reports("t0001", 0.7, 100, "stop", "rung 1 of 2: 2nd of 2"),
+        End("t0001", "stopped", 100, "rung 1 of 2: 2nd of 2"),
+        begins(2, 0.9, 16),
+        *reports("t0002", None, 100, "stop", "no finite value at 100 samples"),
+        End("t0002", "diverged", 100, "no finite value at 100 samples"),
+        begins(3, 0.0123456, 16),
+        *reports("t0003", 0.95, 100, "continue", "rung 1 of 2: 1st of 3"),
+        *reports("t0003", 0.971227, 300, "pause", "rung 2 of 2: 1st of 2, waits"),
+        begins(4, 0.05, 32),
+        Loss("t0004", "preemption", "node ab12 goes away in 28 s\nmore of it", worker_seconds=3.5),
+    ]
 
 
 class Killed(Exception):
@@ -113,6 +145,16 @@ class RecordedSweep:
             self._machines.run(sweep)
         except Killed:
             reason = None
+        log.close()
+        if reason is not None:
+            attempt.stop(reason)
+
+    def write(self, entries: Sequence[Entry], reason: StopReason | None = "signal", *, alive: bool = False) -> None:
+        """One start of a driver that logs what is given; as ``drive`` otherwise."""
+        attempt = self.record.claim_driver(None if alive else DEAD)
+        record_search(attempt, self.search.settings, CONTENT)
+        log, _ = open_log(self.record, attempt)
+        log.record(entries)
         log.close()
         if reason is not None:
             attempt.stop(reason)
