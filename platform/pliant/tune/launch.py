@@ -217,10 +217,10 @@ def _narrowed(
     file = find_space(space)
     source = short_path(file)
     found = load_sweep_text(ref, read_text(file, source), own, source=source, recorded=recorded)
-    if not loaded.space.contains_space(found.space):
+    if why := loaded.space.widened_by(found.space):
         raise ConfigError(
             "sweep.wider-space",
-            "the search space of a sweep can be narrowed only: the same settings, each within what it was",
+            f"the search space of a sweep can be narrowed only: the same settings, each within what it was; {why}",
             hint="start a new sweep with it, warm from this one: sweep.searcher.warm_start",
             location=source,
         )
