@@ -138,9 +138,10 @@ class Sweep(State):
             settings: of this start; None: as they are.
             space: the narrowed search space, as its file's content.
         """
+        halted = self.halt is not None
         self._follow()
         new = (settings or self.settings).model_dump(mode="json")
-        if not self.begun or self.halt is not None or space is not None or new != self.settings.model_dump(mode="json"):
+        if not self.begun or halted or space is not None or new != self.settings.model_dump(mode="json"):
             self._add(Change(new, space))
             self._exhausted = False
         self._settle()
