@@ -106,6 +106,9 @@ def load_sweep_text(
     config = base.config if base is not None else None
     space = read_space(value.get("space"), value.get("constraints"), schema, config, problems)
     _check_pipeline(value.get("pipeline"), ref, problems)
+    if base is not None and space is not None:
+        check_overridden(space, base.config, base.origins, problems)
+        check_phases_lengths(base.config, base.origins, problems)
     broken += problems.found
     if file is None or base is None or space is None or broken:
         raise_all(sorted(broken, key=lambda problem: _place_in(source, problem)))
@@ -115,8 +118,6 @@ def load_sweep_text(
     config, origins, space = settle_batches(base.config, base.origins, space, problems, lanes_open=recorded is None)
     settings, sweep_origins = derive(file.settings.sweep, file.origins, space, problems)
     metric, mode = _metric(ref.load(), settings.metric, file.origins["sweep.metric"], problems)
-    check_overridden(space, base.config, base.origins, problems)
-    check_phases_lengths(base.config, base.origins, problems)
     if not problems.found:
         check_points(space, config, problems)
     raise_all(sorted(problems.found, key=lambda problem: _place_in(source, problem)))
