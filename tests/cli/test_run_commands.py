@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pliant.checkpoint.clone import pin
 from pliant.cli.main import main
 from pliant.errors import EXIT_USAGE
 from pliant.observe.output import output_log
@@ -21,7 +22,7 @@ from pliant.storage.record import RunRecord
 from pliant.storage.segments import LogWriter
 from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
-from pliant.storage.view import QUARANTINE
+from pliant.storage.view import DELETE, QUARANTINE
 from tests.cli.conftest import Run
 from tests.command import ROOT
 
@@ -100,9 +101,12 @@ def test_ls_shows_pipelines_spaces_and_runs(tmp_path: Path, run: Run) -> None:
 
 def test_gc_says_what_it_would_remove_and_why_the_rest_is_kept(tmp_path: Path, run: Run) -> None:
     driven = Driven(tmp_path, "r")
-    whole, damaged, unfinished = (CheckpointRef(step, driven.group.number) for step in (1, 2, 3))
-    for ref in (whole, damaged):
+    whole, damaged, unfinished, retired = (CheckpointRef(step, driven.group.number) for step in (1, 2, 3, 4))
+    for ref in (whole, damaged, retired):
         driven.record.store.put(ref.manifest, b"{}")
+    driven.group.put_marker(DELETE, retired.name, {"reason": "retention"})
+    for ref in (whole, retired):
+        pin(driven.record.store, ref, driven.record.store.child("clone"))
     driven.record.store.put(f"checkpoints/{unfinished.name}/shard", b"1234")
     driven.group.put_marker(QUARANTINE, damaged.name, {"reason": "a test"})
     driven.end("done")
@@ -111,6 +115,7 @@ def test_gc_says_what_it_would_remove_and_why_the_rest_is_kept(tmp_path: Path, r
     assert lines[1:] == [
         f"{damaged.name}: kept, it is damaged: for whoever wants to know how",
         f"{whole.name}: kept, it can be resumed from (how many: checkpoint.keep_last, keep_best, keep_every_steps)",
+        f"{retired.name}: kept, another run is being cloned from it",
         "to remove: 1 files, 4 B; remove them with --yes",
     ]
 

@@ -83,7 +83,8 @@ def _garbage(record: RunRecord) -> _Garbage:
     ]
     lines = [f"{v.checkpoint.name}: {v.state}, {v.reason}" for v in verdicts.values()]
     lines += [f"{v.checkpoint.name}: kept, {_KEPT[v.state]}" for v in every if v.state in _KEPT]
-    lines += [f"{ref.name}: kept, another run is being cloned from it" for ref in sorted(view.pins)]
+    pinned = [v.checkpoint for v in every if v.state in _GARBAGE and v.checkpoint in view.pins]
+    lines += [f"{ref.name}: kept, another run is being cloned from it" for ref in pinned]
     return _Garbage(record, [v.checkpoint.name for v in verdicts.values()], files, lines)
 
 
