@@ -9,7 +9,7 @@ import pytest
 
 from pliant.checkpoint.clone import begin_clone, checkpoint_at
 from pliant.checkpoint.verify import verify_checkpoints
-from pliant.config.dump import config_to_dict
+from pliant.config.dump import config_to_dict, config_to_yaml
 from pliant.configure import load_config
 from pliant.registry import find_pipeline
 from pliant.settings import RunConfig
@@ -17,7 +17,7 @@ from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
 from pliant.train.recorded import Code, record_start
 from pliant.train.work import WorkSpec
-from pliant.tune.lineage import ancestry, replay_config, replay_yaml
+from pliant.tune.lineage import ancestry, replay_config
 from pliant.tune.table import Generation, Trial
 from pliant.tune.types import Params, Suggestion
 from tests.e2e.commands import Command
@@ -122,10 +122,9 @@ def test_one_run_repeats_the_segments_of_a_trial_bit_by_bit(tmp_path: Path) -> N
     assert [event["step"] for run in runs for event in run.events("clone")] == [5, 10]
 
     file = tmp_path / "best.yaml"
-    file.write_text(replay_yaml(replay_config(line, settings, rows=ROWS, samples=LENGTH), about=["t0002"]))
-    kept = [text for text in SETTINGS if text.startswith(("run.", "tracking.", "checkpoint."))]
+    file.write_text(config_to_yaml(replay_config(line, settings, rows=ROWS, samples=LENGTH)))
     workers = ["data.reader=ray", "elastic.max_workers=2", "elastic.resources_per_worker={CPU: 0.5}"]
-    arguments = [f"@{file}", f"run.storage={storage}", *kept, *workers]
+    arguments = [f"@{file}", *workers]
     Command("train", PIPELINE, "--name", "replay", *arguments, cwd=tmp_path).finish()
     whole = Run(Store(f"{storage}/replay", StorageSettings()), "replay")
     assert whole.curve() == parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -21,17 +21,14 @@ def config_to_dict(config: BaseModel) -> dict[str, Any]:
     return config.model_dump(mode="json", by_alias=True)
 
 
-def config_to_yaml(
-    config: BaseModel, origins: Mapping[str, str] | None = None, *, leave_out: Collection[str] = ()
-) -> str:
+def config_to_yaml(config: BaseModel, origins: Mapping[str, str] | None = None) -> str:
     """All settings as YAML; reading it gives the same settings, every float bit for bit.
 
     Args:
         config: the settings.
         origins: by dotted key; where given, each line ends with a comment that says where its value came from.
-        leave_out: sections that are not written.
     """
-    return "\n".join(_lines(config, "", origins or {}, leave_out)) + "\n"
+    return "\n".join(_lines(config, "", origins or {})) + "\n"
 
 
 def config_digest(config: BaseModel) -> str:
@@ -39,14 +36,10 @@ def config_digest(config: BaseModel) -> str:
     return blake2b(config_to_yaml(config).encode(), digest_size=16).hexdigest()
 
 
-def _lines(
-    config: BaseModel, prefix: str, origins: Mapping[str, str], leave_out: Collection[str] = ()
-) -> Iterator[str]:
+def _lines(config: BaseModel, prefix: str, origins: Mapping[str, str]) -> Iterator[str]:
     indent = "  " * prefix.count(".")
     for name, info in type(config).model_fields.items():
         key, value = info.alias or name, getattr(config, name)
-        if key in leave_out:
-            continue
         if isinstance(value, BaseModel) and type(value).model_fields:
             yield f"{indent}{key}:"
             yield from _lines(value, f"{prefix}{key}.", origins)

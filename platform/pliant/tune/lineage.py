@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pliant.config.dump import config_to_yaml
 from pliant.settings import RunConfig
 from pliant.train.phase_rules import phase_between
 from pliant.train.phases import plan_course
@@ -21,8 +20,6 @@ from pliant.train.settings import PhaseSettings
 from pliant.tune.table import Trial, run_name
 from pliant.tune.types import Params
 
-_UNTOLD = ("run", "cluster", "tracking", "checkpoint", "eval")
-"""Sections that say where and how a run is kept and looked at, and nothing of its numbers."""
 _ENDLESS = 10**12
 
 
@@ -88,16 +85,6 @@ def replay_config(
     base = configs[0].model_copy(update={"phases": tuple(phases)})
     last = plan_course(_of_steps(base, _ENDLESS), rows).phases[-1]
     return _of_steps(base, last.step + -(-(samples - last.samples) // last.train.global_batch))
-
-
-def replay_yaml(config: RunConfig, *, about: Sequence[str] = ()) -> str:
-    """The file of a replay, for ``pliant train PIPELINE @FILE``.
-
-    Args:
-        about: lines for its head.
-    """
-    head = "".join(f"# {line}\n" for line in about)
-    return head + config_to_yaml(config, leave_out=_UNTOLD)
 
 
 def _of_steps(config: RunConfig, steps: int) -> RunConfig:
