@@ -196,3 +196,24 @@ def test_a_model_whose_upload_was_cut_off_gives_way_to_the_next_and_a_later_one_
     assert signature.inputs.to_dict()[0]["tensor-spec"] == {"dtype": "float32", "shape": (-1, 2)}
     served = mlflow.pyfunc.load_model(f"runs:/{run_id}/model").predict(np.ones((1, 2), np.float32))
     assert served.tolist() == [[6.0]]
+
+
+def test_a_model_is_registered_once_and_the_alias_stays_with_the_newest(uri: str, tmp_path: Path) -> None:
+    older, newer = MlflowTracker(uri, str(tmp_path)), MlflowTracker(uri, str(tmp_path))
+    for number, tracker in enumerate((older, newer)):
+        tracker.attach(tracker.create(Card(f"run{number}", "run", "experiment", 0)))
+        metadata = {"pliant.checkpoint": f"step-{number}"}
+        tracker.add_model(TrainedModel(nn.Linear(2, 1), np.ones((1, 2), "float32"), None, [], 7, metadata))
+    found = [
+        older.register("net", "best", {"pliant.lr": "0.1"}),
+        newer.register("net", "best", {}),
+        older.register("net", "best", {"pliant.lr": "0.1"}),
+        newer.register("net", "best", {}),
+    ]
+    assert found == [1, 2, 1, 2]
+    client = MlflowClient(tracking_uri=uri)
+    assert client.get_model_version_by_alias("net", "best").version == 2
+    first = client.get_model_version("net", "1")
+    assert first.tags.items() >= {"pliant.checkpoint": "step-0", "pliant.lr": "0.1"}.items()
+    newer.add_model(TrainedModel(nn.Linear(2, 1), np.ones((1, 2), "float32"), None, [], 3, {}))
+    assert newer.register("net", "best", {}) == 3, "a better model may come from fewer steps"

@@ -26,7 +26,7 @@ SETTINGS = ["tracking.kind=mlflow", "tracking.every=0.5", "tracking.register_as=
 def test_killed_and_resumed_it_is_one_family_and_the_best_model_is_registered(
     tmp_path: Path, dataset: str, empty_database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage, database = str(tmp_path / "runs"), tmp_path / "mlflow.db"
+    storage, database = str(tmp_path / "runs"), tmp_path / "shared.db"
     shutil.copyfile(empty_database, database)
     uri, store = f"sqlite:///{database}", store_of(storage, "pbt")
     space = written(tmp_path, storage, dataset, "pbt")

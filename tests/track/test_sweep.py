@@ -298,7 +298,7 @@ def counted(sweep: DrivenSweep, uri: str) -> SweepDelivery:
 
 def test_a_trial_costs_a_few_calls_and_one_that_is_there_none(sweep: DrivenSweep, uri: str) -> None:
     sweep.start()
-    for number in range(20):
+    for number in range(10):
         trial = sweep.suggest(lr=0.1 + number / 100)
         sweep.trials[trial].train(3)
         sweep.report(trial, 0.5)
@@ -306,12 +306,12 @@ def test_a_trial_costs_a_few_calls_and_one_that_is_there_none(sweep: DrivenSweep
     Counting.calls.clear()
     mlflow = counted(sweep, uri)
     mlflow.deliver()
-    assert sum(Counting.calls.values()) <= 20 * 3 + 20, Counting.calls
+    assert sum(Counting.calls.values()) <= 10 * 3 + 20, Counting.calls
     for again in (mlflow, counted(sweep, uri)):
         Counting.calls.clear()
         again.deliver()
         assert sum(Counting.calls.values()) <= 10, Counting.calls
-    assert len(family(uri)[1]) == 20
+    assert len(family(uri)[1]) == 10
 
 
 def test_what_arrived_although_its_answer_was_lost_counts_once(sweep: DrivenSweep, uri: str) -> None:

@@ -99,7 +99,8 @@ class RunOutbox:
             from pliant.track.model import trained_model
 
             with trained_model(self.record, self.ref, self.config, due) as trained:
-                self.delivery.deliver_model(due, trained, self.config.tracking)
+                self.delivery.deliver_model(due, trained)
+        _register(self.delivery, truth, self.config.tracking, last=last)
         return truth
 
     @property
@@ -136,7 +137,8 @@ class SweepOutbox:
 
             config = load_recorded(due.record, self.ref).config
             with trained_model(due.record, self.ref, config, due.checkpoint) as trained:
-                self.delivery.deliver_model(due, trained, tracking)
+                self.delivery.deliver_model(due, trained)
+        _register(self.delivery, truth, tracking, last=last)
         return truth
 
     @property
@@ -150,6 +152,11 @@ class SweepOutbox:
     @property
     def reached(self) -> str:
         return f"{self.delivered} trials to their end"
+
+
+def _register(delivery: Delivery | SweepDelivery, truth: Truth, settings: TrackingSettings, *, last: bool) -> None:
+    if last and settings.model and settings.register_as is not None and truth.status == "FINISHED":
+        delivery.register(settings.register_as, settings.alias)
 
 
 def outbox(record: RunRecord, ref: PipelineRef, config: RunConfig) -> Outbox:

@@ -23,7 +23,7 @@ from pliant.track.goodput import Account
 from pliant.track.history import CONFIG, RESOLVED, Facts, artifact, datasets, read_facts
 from pliant.track.lives import read_accounts, spent
 from pliant.track.names import tag_value
-from pliant.track.settings import TrackingSettings, masked
+from pliant.track.settings import masked
 from pliant.track.status import Truth, truth_of
 from pliant.track.tracker import Card, Tracker, TrainedModel
 
@@ -104,13 +104,16 @@ class Delivery:
         usable = self._record.view().checkpoints()
         return usable[0] if usable and self._tracker.look().tags.get(MODEL_TAG) != usable[0].name else None
 
-    def deliver_model(self, ref: CheckpointRef, model: TrainedModel, settings: TrackingSettings) -> None:
-        """Logs the model of a checkpoint, and registers it where there is a name to register it by."""
+    def deliver_model(self, ref: CheckpointRef, model: TrainedModel) -> None:
+        """Logs the model of a checkpoint."""
         self._tracker.add_model(model)
-        if settings.register_as is not None:
-            version = self._tracker.register(settings.register_as, settings.alias, model.metadata)
-            self.set_tags({REGISTERED_TAG: f"models:/{settings.register_as}/{version}"})
         self._tracker.set_tags({MODEL_TAG: ref.name})
+
+    def register(self, name: str, alias: str) -> None:
+        """Registers the model that was logged last, if there is one; a second time changes nothing."""
+        if self.tag(MODEL_TAG) is not None:
+            version = self._tracker.register(name, alias, {})
+            self.set_tags({REGISTERED_TAG: f"models:/{name}/{version}"})
 
     def delivered_step(self) -> int:
         """The newest step that is known to be there."""

@@ -36,6 +36,7 @@ from mlflow.entities import (  # noqa: E402
     Dataset,
     DatasetInput,
     InputTag,
+    LoggedModel,
     LoggedModelOutput,
     LoggedModelStatus,
     Metric,
@@ -51,6 +52,7 @@ PARENT_TAG = "mlflow.parentRunId"
 _ITEMS_PER_CALL = 100
 _RUNS_PER_CALL = 1000
 _MODEL = "model"
+_MODEL_ID_TAG = "pliant.model_id"
 _SOURCES = {"s3": "s3", "gs": "gs", "az": "wasbs"}
 _ours = threading.local()
 
@@ -225,26 +227,33 @@ class MlflowTracker:
 
     @_quiet
     def register(self, name: str, alias: str, tags: Mapping[str, str]) -> int:
-        wanted = {key: str(value) for key, value in tags.items()}
-        with contextlib.suppress(MlflowException):  # it is there: a version can be added, or that says what is wrong
+        models = self._models(self._client.get_run(self._run_id).info.experiment_id)
+        model = max((m for m in models if m.status == LoggedModelStatus.READY), key=lambda m: m.creation_timestamp)
+        with contextlib.suppress(MlflowException):  # it is there already, or what follows says what is wrong
             self._client.create_registered_model(name)
         made = self._client.search_model_versions(f"name = '{name}' AND run_id = '{self._run_id}'")
-        version = next((v.version for v in made if wanted.items() <= v.tags.items()), None)
+        version = next((int(v.version) for v in made if v.tags.get(_MODEL_ID_TAG) == model.model_id), None)
         if version is None:
-            model_id = self._client.get_run(self._run_id).outputs.model_outputs[-1].model_id
-            source = f"models:/{model_id}"
-            version = self._client.create_model_version(
-                name, source, run_id=self._run_id, tags=wanted, model_id=model_id
-            ).version
-        self._client.set_registered_model_alias(name, alias, version)
-        return int(version)
+            # A database would look for models:/ID in whatever store this process has for its own.
+            source = f"models:/{model.model_id}" if self._uri.startswith("http") else model.artifact_location
+            about = {**model.tags, **tags, _MODEL_ID_TAG: model.model_id}
+            added = self._client.create_model_version(
+                name, source, run_id=self._run_id, tags=about, model_id=model.model_id
+            )
+            version = int(added.version)
+        if int(self._client.get_registered_model(name).aliases.get(alias, 0)) < version:
+            self._client.set_registered_model_alias(name, alias, str(version))
+        return version
 
     def _drop_unfinished(self, experiment_id: str) -> None:
         """A model whose upload was cut off would be found before a complete one."""
-        wanted = f"name = '{_MODEL}' AND source_run_id = '{self._run_id}'"
-        for model in self._client.search_logged_models([experiment_id], wanted):
+        for model in self._models(experiment_id):
             if model.status != LoggedModelStatus.READY:
                 self._client.delete_logged_model(model.model_id)
+
+    def _models(self, experiment_id: str) -> list[LoggedModel]:
+        wanted = f"name = '{_MODEL}' AND source_run_id = '{self._run_id}'"
+        return list(self._client.search_logged_models([experiment_id], wanted))
 
     def _experiment(self, name: str) -> str:
         found = self._client.get_experiment_by_name(name)

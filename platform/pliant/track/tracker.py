@@ -157,6 +157,10 @@ class Tracker(Protocol):
     def add_artifact(self, path: str, data: bytes) -> None: ...
     def add_model(self, model: TrainedModel) -> None: ...
     def register(self, name: str, alias: str, tags: Mapping[str, str]) -> int:
-        """Makes the model that was added last a version of a registered model, which gets the alias; one that is a
-        version already, by the same tags, stays it. Returns the version."""
+        """Makes the newest model that was added a version of a registered model, once; returns the version.
+
+        Args:
+            alias: that it gets unless a newer version has it.
+            tags: of the version, with those of the model.
+        """
         ...

@@ -24,7 +24,7 @@ from pliant.track.curves import Along, Curves, Moment, Steps
 from pliant.track.delivery import MODEL_TAG, REGISTERED_TAG, Delivery, covered, new_id, place_of, recorded_id
 from pliant.track.history import first_config, newest_config
 from pliant.track.names import flatten, shortened, stored_name, tag_value
-from pliant.track.settings import TrackingSettings, masked
+from pliant.track.settings import masked
 from pliant.track.status import Truth, living_driver, truth_of
 from pliant.track.story import DECISIONS, Decisions, SweepStory, TrialStory, reported, run_name
 from pliant.track.tracker import NOTHING, Card, Counterpart, Status, Tracker, TrainedModel
@@ -50,14 +50,12 @@ class DueModel:
         record: of the run of the best trial, in the generation that reported best.
         tracker: of the trial.
         name: of the run and its checkpoint, as the tag says it when it is there.
-        lineage: tags about where it comes from.
     """
 
     record: RunRecord
     checkpoint: CheckpointRef
     tracker: Tracker
     name: str
-    lineage: Mapping[str, str]
 
 
 class SweepDelivery:
@@ -109,26 +107,31 @@ class SweepDelivery:
 
     def model_due(self, truth: Truth) -> DueModel | None:
         """The model of the best trial, of a sweep that has ended as it should, unless the tracker has it."""
+        found = self._best_model() if truth.status == "FINISHED" else None
+        return found if found and found.tracker.look().tags.get(MODEL_TAG) != found.name else None
+
+    def deliver_model(self, due: DueModel, model: TrainedModel) -> None:
+        """Logs the best trial's model with that trial."""
+        due.tracker.add_model(model)
+        due.tracker.set_tags({MODEL_TAG: due.name})
+
+    def register(self, name: str, alias: str) -> None:
+        """Registers the best trial's model, if it has been logged; a second time changes nothing."""
+        found = self._best_model()
+        if found is not None and found.tracker.look().tags.get(MODEL_TAG) == found.name:
+            version = found.tracker.register(name, alias, self._lineage(found.record, found.checkpoint))
+            self._parent.set_tags({REGISTERED_TAG: f"models:/{name}/{version}"})
+
+    def _best_model(self) -> DueModel | None:
         best = self.story.best
-        if truth.status != "FINISHED" or best is None or best.trial not in self._trials:
+        if best is None or best.trial not in self._trials or self._trials[best.trial].removed:
             return None
-        trial = self._trials[best.trial]
         run = run_name(best.trial, best.generation)
         record = open_trial(self._record, run)
-        if record is None or trial.removed or (ref := _checkpoint(record, best.samples)) is None:
+        ref = _checkpoint(record, best.samples) if record is not None else None
+        if record is None or ref is None:
             return None
-        name = f"{run}/{ref.name}"
-        if trial.tracker.look().tags.get(MODEL_TAG) == name:
-            return None
-        return DueModel(record, ref, trial.tracker, name, self._lineage(record, ref))
-
-    def deliver_model(self, due: DueModel, model: TrainedModel, settings: TrackingSettings) -> None:
-        """Logs the best trial's model with that trial, and registers it where there is a name to register it by."""
-        due.tracker.add_model(model)
-        if settings.register_as is not None:
-            version = due.tracker.register(settings.register_as, settings.alias, {**model.metadata, **due.lineage})
-            self._parent.set_tags({REGISTERED_TAG: f"models:/{settings.register_as}/{version}"})
-        due.tracker.set_tags({MODEL_TAG: due.name})
+        return DueModel(record, ref, self._trials[best.trial].tracker, f"{run}/{ref.name}")
 
     def delivered_trials(self) -> int:
         """How many trials are known to be there, to their end."""
