@@ -27,8 +27,10 @@ SCREEN = SweepScreen("asha", "accuracy", "rung", ROWS, 27, ("t0001", 0.9688), 75
 def test_the_head_says_how_far_it_is() -> None:
     assert head_line(replace(SCREEN, elapsed_s=65.0)) == (
         "asha  6 of 27 trials: 1 paused, 1 running, 1 waiting, 1 completed, 1 diverged, 1 stopped"
-        "  best accuracy 0.9688 (t0001)  0.21 worker-hours  1m05s"
+        "  best accuracy 0.9688 (t0001)  1m05s  0.21 worker-hours"
     )
+    assert head_line(SCREEN, 120).endswith(" stopped  best accuracy 0.9688 (t0001)")
+    assert len(head_line(SCREEN, 30)) == 30
     empty = replace(SCREEN, rows=[], planned=None, best=None, worker_seconds=0.0)
     assert head_line(empty) == "asha  0 trials  0 worker-hours"
 

@@ -72,17 +72,20 @@ class SweepScreen:
     elapsed_s: float | None = None
 
 
-def head_line(screen: SweepScreen) -> str:
-    """``asha  12 of 27 trials: 2 running, 9 stopped, 1 completed  best accuracy 0.9678 (t0007)  0.2 worker-hours``."""
+def head_line(screen: SweepScreen, columns: int | None = None) -> str:
+    """``asha  12 of 27 trials: 2 running, 9 stopped, 1 completed  best accuracy 0.9678 (t0007)  1m05s``, and last the
+    worker-hours; where there are not so many columns what stands last is left out."""
     whole = f" of {screen.planned:,}" if screen.planned is not None else ""
     listed = f": {_counts(screen.rows)}" if screen.rows else ""
     parts = [screen.name, f"{len(screen.rows):,}{whole} trials{listed}"]
     if screen.best is not None:
         parts.append(f"best {screen.metric} {number(screen.best[1])} ({screen.best[0]})")
-    parts.append(f"{screen.worker_seconds / 3600:.2g} worker-hours")
     if screen.elapsed_s is not None:
         parts.append(format_seconds(screen.elapsed_s))
-    return "  ".join(parts)
+    parts.append(f"{screen.worker_seconds / 3600:.2g} worker-hours")
+    while columns is not None and len(parts) > 2 and len("  ".join(parts)) > columns:
+        parts.pop()
+    return "  ".join(parts)[:columns]
 
 
 def table_lines(
@@ -148,7 +151,7 @@ class SweepTable:
                 columns, rows = self._console.size()
                 colour = self._console.colour
                 table = table_lines(screen, columns=columns - 1, rows=max(rows - 3, 3), colour=colour)
-                self._console.draw([head_line(screen)[: columns - 1], *table])
+                self._console.draw([head_line(screen, columns - 1), *table])
             return
         for row in screen.rows:
             self._tell(screen, row)
