@@ -29,6 +29,9 @@ from pliant.errors import ConfigError, UsageError
         ("./q1", [], "./q1"),
         ("/data/runs/q1", ["run.storage=elsewhere"], "/data/runs/q1"),
         ("s3://bucket/q1", [], "s3://bucket/q1"),
+        ("asha/trials/t0003.g1", [], "runs/asha/trials/t0003.g1"),
+        ("asha/trials/t0003", ["run.storage=s3://b/all"], "s3://b/all/asha/trials/t0003"),
+        ("runs/asha/trials/t0003", [], "runs/asha/trials/t0003"),
     ],
 )
 def test_a_run_is_a_name_or_a_full_path(reference: str, overrides: list[str], uri: str) -> None:
