@@ -132,7 +132,8 @@ class Sweep:
 
     def trials(self) -> list[dict[str, Any]]:
         """A dict per trial, in the order of suggestion; see ``pliant status SWEEP --json``."""
-        return self.results().trial_facts()
+        found = self.results()
+        return found.trial_facts(found.running(self.standing()))
 
     def best(self) -> dict[str, Any] | None:
         """The best trial so far: ``trial``, ``value``, ``samples``, ``params``, ``settings`` by dotted key and the
@@ -191,7 +192,8 @@ class Sweep:
 
     def status(self) -> dict[str, Any]:
         """How the sweep and each of its trials stand, from its log alone."""
-        return self.results().facts(self.standing())
+        stand, found = self.standing(), self.results()
+        return found.facts(stand, found.running(stand))
 
 
 def open_uri(uri: str, settings: StorageSettings | None = None) -> Run | Sweep:

@@ -65,10 +65,19 @@ def test_status_of_an_interrupted_sweep_says_who_drove_it(tmp_path: Path, run: R
     assert any(line.startswith("last sign ") for line in lines)
 
 
-def test_trials_run_where_a_driver_lives(tmp_path: Path, run: Run) -> None:
-    RecordedSweep(tmp_path).write(story(), None, alive=True)
-    facts = json.loads(run("status", "asha", "--json", cwd=tmp_path).stdout)
-    assert (facts["state"], facts["trials"][4]["status"]) == ("running", "running")
+def test_a_trial_runs_where_somebody_trains_it(tmp_path: Path, run: Run) -> None:
+    sweep = RecordedSweep(tmp_path)
+    sweep.write(story(), None, alive=True)
+
+    def seen() -> tuple[str, str]:
+        facts = json.loads(run("status", "asha", "--json", cwd=tmp_path).stdout)
+        return facts["state"], facts["trials"][4]["status"]
+
+    assert seen() == ("running", "waiting")
+    trial = sweep.trial_run("t0004", chosen={"optim.lr": 0.05}, alive=True)
+    assert seen() == ("running", "running")
+    trial.attempt(1).stop("preemption")
+    assert seen() == ("running", "waiting")
 
 
 def test_sweeps_stand_beside_runs_and_trials_do_not(asha: RecordedSweep, tmp_path: Path, run: Run) -> None:

@@ -159,11 +159,11 @@ class RecordedSweep:
         if reason is not None:
             attempt.stop(reason)
 
-    def trial_run(self, run: str, *, chosen: Mapping[str, Any], rest: str = "") -> RunRecord:
-        """The record of a trial's run, with the settings that were chosen for it."""
+    def trial_run(self, run: str, *, chosen: Mapping[str, Any], rest: str = "", alive: bool = False) -> RunRecord:
+        """The record of a trial's run, with the settings that were chosen for it; ``alive``: this process trains it."""
         identity = {"name": f"asha-{run}", "pipeline": self.record.identity["pipeline"], "module": "small"}
         record = RunRecord.create(self.store.child(f"trials/{run}"), identity)
-        attempt = record.claim_driver(DEAD)
+        attempt = record.claim_driver(None if alive else DEAD)
         sections: dict[str, list[str]] = {}
         for key, value in chosen.items():
             section, _, setting = key.partition(".")
@@ -171,7 +171,8 @@ class RecordedSweep:
         text = "".join(f"{section}:\n" + "\n".join(lines) + "\n" for section, lines in sections.items())
         attempt.write("config.yaml", (text + rest).encode())
         attempt.write("origins.json", encode({key: f"sweep asha, trial {run}" for key in chosen}))
-        attempt.stop("done")
+        if not alive:
+            attempt.stop("done")
         return record
 
 

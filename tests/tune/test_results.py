@@ -58,7 +58,6 @@ def test_an_interrupted_sweep_reads_as_far_as_its_log_goes(tmp_path: Path) -> No
     assert first["cost"] == pytest.approx(36 * first["worker_hours"]) == pytest.approx(0.03)
     sweep.drive(entries=10, alive=True)
     assert found.status()["state"] == "running"
-    assert "running" in found.status()["counts"]
     sweep.drive()
     whole = RecordedSweep(tmp_path / "whole")
     whole.drive()

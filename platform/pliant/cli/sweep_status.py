@@ -78,7 +78,8 @@ def _looks(sweep: Sweep, every: float) -> Iterator[tuple[Facts, SweepScreen]]:
 
 def _look(sweep: Sweep) -> tuple[Facts, SweepScreen]:
     stand, found = sweep.standing(), sweep.results()
-    return found.facts(stand), found.screen(running=stand.state == "running")
+    running = found.running(stand)
+    return found.facts(stand, running), found.screen(running)
 
 
 def _changed(looks: Iterator[tuple[Facts, SweepScreen]]) -> Iterator[Facts]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pliant.errors import UsageError
+from pliant.errors import PliantError, UsageError
 from pliant.observe.sweep_table import SweepScreen, TrialRow
 from pliant.storage.record import RunRecord
 from pliant.storage.settings import RunSettings
@@ -71,13 +72,22 @@ class SweepResults:
         """The best report so far."""
         return self.state.best
 
-    def screen(self, *, running: bool = False) -> SweepScreen:
-        """What its table shows; ``running``: its driver lives, so that trials which may go on do."""
-        return screen_of(self.state, self.name, self.metric, self.milestones, drives=running)
+    def running(self, stand: Standing) -> frozenset[str]:
+        """Trials of which a leg runs now: the log does not say, the records of their runs do."""
+        if stand.owner is None or stand.state not in ("running", "unknown"):
+            return frozenset()
+        live = [trial for trial in self.trials if trial.live]
+        with ThreadPoolExecutor(8) as pool:  # on object storage it is waiting, not work
+            found = pool.map(lambda trial: _is_driven(self.record.store.child(f"trials/{trial.run}")), live)
+            return frozenset(trial.id for trial, runs in zip(live, found, strict=True) if runs)
 
-    def trial_facts(self) -> list[dict[str, Any]]:
+    def screen(self, running: Container[str] = ()) -> SweepScreen:
+        """What its table shows; ``running``: trials of which a leg runs."""
+        return screen_of(self.state, self.name, self.metric, self.milestones, running=running)
+
+    def trial_facts(self, running: Container[str] = ()) -> list[dict[str, Any]]:
         """A dict per trial, in the order of suggestion."""
-        return [self._facts_of(trial) for trial in self.trials]
+        return [self._facts_of(trial, running) for trial in self.trials]
 
     def best_facts(self) -> dict[str, Any] | None:
         """The best report: whose, its value, the point, and the settings of its run with the command that trains them;
@@ -95,11 +105,11 @@ class SweepResults:
             "command": train_command(self.record.identity, settings) if settings is not None else None,
         }
 
-    def facts(self, stand: Standing) -> dict[str, Any]:
+    def facts(self, stand: Standing, running: Container[str] = ()) -> dict[str, Any]:
         """All that ``pliant status SWEEP --json`` shows."""
         state, settings = self.state, self.settings
         price, hours = settings.budget.price_per_worker_hour, state.worker_seconds / _HOUR_S
-        counts = Counter(self.status(trial, drives=stand.state == "running") for trial in self.trials)
+        counts = Counter(status_of(self.state, trial, running) for trial in self.trials)
         halt = state.halt.text.partition("\n")[0] if state.halt is not None else None
         return {
             "sweep": self.name,
@@ -120,18 +130,14 @@ class SweepResults:
             "last_sign_s": round(stand.owner.age, 1) if stand.owner else None,
             "pipeline": self.record.identity["pipeline"],
             "uri": self.record.store.uri,
-            "trials": [self._facts_of(trial, drives=stand.state == "running") for trial in self.trials],
+            "trials": self.trial_facts(running),
         }
 
-    def status(self, trial: Trial, *, drives: bool = False) -> str:
-        """How a trial stands."""
-        return status_of(self.state, trial, drives=drives)
-
-    def _facts_of(self, trial: Trial, *, drives: bool = False) -> dict[str, Any]:
+    def _facts_of(self, trial: Trial, running: Container[str]) -> dict[str, Any]:
         last, best = trial.last, trial.best
         return {
             "trial": trial.id,
-            "status": self.status(trial, drives=drives),
+            "status": status_of(self.state, trial, running),
             "samples": trial.samples,
             "value": last.value if last is not None else None,
             "best": best.value if best is not None else None,
@@ -192,13 +198,14 @@ def screen_of(
     metric: str,
     milestones: Sequence[int],
     *,
-    drives: bool = True,
+    running: Container[str] = (),
     elapsed_s: float | None = None,
 ) -> SweepScreen:
     """What the table of a sweep shows.
 
     Args:
-        state: a ``Sweep`` knows which trials run; with any other state those that may go on do if ``drives``.
+        state: a ``Sweep`` knows which trials run.
+        running: with any other state, those of which a leg runs.
         milestones: the scheduler's.
         elapsed_s: of this start.
     """
@@ -207,7 +214,7 @@ def screen_of(
     stages = len(milestones) - (kind in HALVING)  # a trial's end is no rung
     rows = []
     for trial in state.trials.values():
-        last, best, status = trial.last, trial.best, status_of(state, trial, drives=drives)
+        last, best, status = trial.last, trial.best, status_of(state, trial, running)
         rows.append(
             TrialRow(
                 trial=trial.id,
@@ -224,11 +231,10 @@ def screen_of(
     return SweepScreen(name, metric, at, rows, planned(state), top, state.worker_seconds, elapsed_s)
 
 
-def status_of(state: State, trial: Trial, *, drives: bool) -> str:
-    """How a trial stands; one that may go on does where somebody ``drives`` the sweep."""
+def status_of(state: State, trial: Trial, running: Container[str]) -> str:
+    """How a trial stands; of one that may go on the log does not say whether a leg of it runs."""
     status = state.status(trial)
-    legs: Mapping[str, Any] | None = getattr(state, "legs", None)
-    return "running" if status == "waiting" and drives and legs is None else status
+    return "running" if status == "waiting" and trial.id in running else status
 
 
 def planned(state: State) -> int | None:
@@ -249,6 +255,15 @@ def first_settings(log: Sequence[Logged]) -> SweepSettings:
     """Those that a sweep began with; the defaults in an empty log."""
     changes = (logged.entry for logged in log if isinstance(logged.entry, Change))
     return next((SweepSettings.model_validate(change.settings) for change in changes), SweepSettings())
+
+
+def _is_driven(run: Store) -> bool:
+    """Whether a leg of a trial has begun in a run, and neither said why it ended nor is seen to be dead."""
+    try:
+        owner = RunRecord.open(run).owner()
+    except PliantError:
+        return False
+    return owner is not None and owner.liveness(run.settings.heartbeat_fresh) != "dead"
 
 
 class _Silent:
