@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from pliant import __version__
 from pliant.errors import StorageError
@@ -45,10 +45,23 @@ def write_report(record: RunRecord, out: Path) -> dict[str, Any]:
         DamageError, StorageError: a part of the record cannot be read, or the file cannot be written.
     """
     run = collect(record)
-    page = render(run).encode()
+    size = write_page(render(run), out)
+    return summary(run) | {"file": str(out.absolute()), "bytes": size}
+
+
+def write_page(page: str, out: Path) -> int:
+    """Writes a page; a file that is there is replaced in one go.
+
+    Returns:
+        Its bytes.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    data = page.encode()
     part = out.with_name(f".{out.name}.{os.getpid()}")
     try:
-        part.write_bytes(page)
+        part.write_bytes(data)
         part.replace(out)
     except OSError as error:
         part.unlink(missing_ok=True)
@@ -56,7 +69,7 @@ def write_report(record: RunRecord, out: Path) -> dict[str, Any]:
         raise StorageError(
             "report.write", message, hint="write it elsewhere with --out FILE", location=str(out)
         ) from error
-    return summary(run) | {"file": str(out.absolute()), "bytes": len(page)}
+    return len(data)
 
 
 def summary(run: Collected) -> dict[str, Any]:
@@ -80,15 +93,7 @@ def summary(run: Collected) -> dict[str, Any]:
 def render(run: Collected) -> str:
     """The page."""
     shown, left_out = figures(run)
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"utc": _utc, "duration": format_seconds, "value": _value, "cut": _cut, "percent": _percent}
-    return environment.get_template("report.html.j2").render(
+    return template("report.html.j2").render(
         run=run,
         name=run.identity["name"],
         version=__version__,
@@ -111,6 +116,19 @@ def render(run: Collected) -> str:
         provenance=_provenance(run),
         changed={a.number for a in run.attempts if a.comparable is False},
     )
+
+
+def template(name: str) -> Template:
+    """A template beside this file."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"utc": _utc, "duration": format_seconds, "value": _value, "cut": _cut, "percent": _percent}
+    return environment.get_template(name)
 
 
 def _tiles(run: Collected) -> list[tuple[str, str, str]]:
