@@ -126,9 +126,9 @@ def test_what_a_command_writes_is_what_its_schema_says(command: str, folder: Pat
         ["metrics", "ended", "--audit"], ["metrics", "ended", "--against", "ended"],
         ["resume", "ended", "--explain"], ["logs", "ended", "--follow"],
         ["stop", "other", "--no-wait"],
-        ["status", "asha"], ["status", "pbt"], ["status", "asha", "--watch"], ["status", "asha/trials/t0000"],
-        ["metrics", "asha"], ["metrics", "pbt"], ["logs", "asha"], ["stop", "asha"], ["verify", "asha"],
-        ["gc", "asha"], ["resume", "asha", "--explain"],
+        ["status", "asha"], ["status", "pbt"], ["status", "asha", "--watch"],
+        ["status", "asha/trials/t0000"], ["metrics", "asha"], ["metrics", "pbt"], ["logs", "asha"], ["stop", "asha"],
+        ["verify", "asha"], ["report", "asha"], ["gc", "asha"], ["resume", "asha", "--explain"],
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -37,8 +37,10 @@ from pliant.cli.sweep_results import (
     Previewed,
     StoppedSweep,
     SweepInBrief,
+    SweepReported,
     SweepStatus,
     Swept,
+    SyncedSweep,
     VerifiedSweep,
 )
 from pliant.config.diff import Difference
@@ -264,9 +266,9 @@ RESULTS: dict[str, Any] = {
     "logs": LogLine,
     "stop": Stopped | StoppedSweep,
     "metrics": Step | EvaluationLine | Sample | ComparedCurves | LogEntry,
-    "report": Reported,
+    "report": Reported | SweepReported,
     "verify": VerifiedRun | VerifiedSweep,
-    "sync": Synced,
+    "sync": Synced | SyncedSweep,
     "gc": Garbage,
     "chaos": ChaosLine,
     "doctor": Described,

@@ -223,6 +223,27 @@ class StoppedSweep(Result):
     asked: bool
 
 
+class SweepReported(Result):
+    """``report SWEEP``."""
+
+    sweep: str
+    uri: str
+    state: str
+    trials: int
+    file: str
+    bytes: int
+
+
+class SyncedSweep(Result):
+    """``sync SWEEP``: ``trials`` that MLflow has all of."""
+
+    sweep: str
+    tracking: str
+    id: str | None
+    status: Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+    trials: int
+
+
 class CheckedDecisions(Result):
     """``unknown``: what it takes to ask again, the pipeline say, is not there."""
 
