@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pliant.tune.sweep import Finished, Leg, Wait
-from pliant.tune.types import Decision, End, Loss, Report
+from pliant.tune.types import Decision, End, Halt, Loss, Report
 from tests.tune.sweeps import LENGTH, Hand, Log, settings, started
 
 # ---------------------------------------------------------------- the line
@@ -133,6 +133,15 @@ def test_a_trial_is_given_up_when_it_was_lost_too_often() -> None:
     assert hand.leg().trial == "t0001"
 
 
+def test_with_no_failures_allowed_the_first_is_the_end() -> None:
+    hand = started(settings("none", trials=2, max_failures=0, max_identical_failures=1, scheduler__every_epochs=9))
+    hand.lose(hand.leg().trial, "infrastructure", "node 7 is gone")
+    assert hand.sweep.trials["t0000"].why == "it failed once, sweep.max_failures is 0; the last: node 7 is gone"
+    assert hand.sweep.halt is None  # a machine's failure is no error of the user's
+    hand.lose(hand.leg().trial, "user", "ValueError: x", "x")
+    assert hand.sweep.halt == Halt("failures", "a trial ended with an error:\nValueError: x")
+
+
 def test_an_error_before_the_first_report_is_the_end_of_the_trial() -> None:
     hand = started(settings("none", trials=3))
     hand.lose(hand.leg().trial, "user", "ValueError: x", "x")
@@ -243,7 +252,7 @@ def test_trials_in_a_row_with_the_same_error_stop_the_sweep_and_are_replaced_onc
     finished = hand.sweep.next_leg()
     assert isinstance(finished, Finished)
     assert finished.reason == "user"
-    assert finished.text == "3 trials in a row ended with the same error:\nTraceback …\nValueError: x"
+    assert finished.text == "3 trials in a row ended with one error:\nTraceback …\nValueError: x"
     again = Hand(settings("none", trials=5), hand.log)
     again.sweep.begin()
     assert again.legs(4) == ["t0004", "t0005", "t0006", "t0007"]

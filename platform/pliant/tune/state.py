@@ -113,13 +113,17 @@ class State:
     def _due_halt(self) -> Halt | None:
         budget, same = self.settings.budget, self._same
         if len(same) >= self.settings.max_identical_failures:
-            return Halt("failures", f"{len(same)} trials in a row ended with the same error:\n{same[-1].text}")
+            who = (
+                "a trial ended with an error" if len(same) == 1 else f"{len(same)} trials in a row ended with one error"
+            )
+            return Halt("failures", f"{who}:\n{same[-1].text}")
         hours = self.worker_seconds / _HOUR_S
         if budget.worker_hours is not None and hours >= budget.worker_hours:
             text = f"sweep.budget.worker_hours is used up: {hours:.3g} of {budget.worker_hours:g}"
             return Halt("worker-hours", text)
         if budget.plateau_trials is not None and self.since_best >= budget.plateau_trials:
-            return Halt("plateau", f"{self.since_best} trials in a row ended without a better best value")
+            who = "a trial" if self.since_best == 1 else f"{self.since_best} trials in a row"
+            return Halt("plateau", f"{who} ended without a better best value")
         return None
 
     def _verdict(self, trial: Trial, loss: Loss) -> End | None:
@@ -136,7 +140,8 @@ class State:
             if not trial.reports or here in before:
                 return end("failed", loss.text)
         if trial.failures > self.settings.max_failures:
-            again = f"it failed {trial.failures} times, sweep.max_failures is {self.settings.max_failures}; the last: "
+            times = "once" if trial.failures == 1 else f"{trial.failures} times"
+            again = f"it failed {times}, sweep.max_failures is {self.settings.max_failures}; the last: "
             return end("failed", again + loss.text, loss.signature if loss.cause == "user" else "")
         return None
 
