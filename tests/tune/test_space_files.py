@@ -107,7 +107,7 @@ def test_a_schedule_in_steps_is_counted_in_samples(tmp_path: Path) -> None:
         "decay": 0.2,
         "final_ratio": 0.0,
     }
-    assert sweep.origins["schedule.warmup"] == "derived: trials count samples, whatever their batch; was 20 at 64"
+    assert sweep.origins["schedule.warmup"] == "sweep: trials count samples, whatever their batch; was 20 at 64"
     fixed = {"optim.lr": 1e-3, "model.width": 16}
     for batch in (32, 64):
         schedule = trial(sweep, {**fixed, "train.global_batch": batch}).schedule

@@ -126,7 +126,7 @@ def _in_samples(config: RunConfig, origins: dict[str, str]) -> RunConfig:
         changed["total"] = schedule.total * batch
     for name in changed:
         was = show(getattr(schedule, name))
-        origins[f"schedule.{name}"] = f"derived: trials count samples, whatever their batch; was {was} at {batch}"
+        origins[f"schedule.{name}"] = f"sweep: trials count samples, whatever their batch; was {was} at {batch}"
     return config.model_copy(update={"schedule": schedule.model_copy(update=changed)})
 
 
