@@ -74,7 +74,7 @@ class Sweep:
     Args:
         scheduler: a fresh one.
         own: the sweep's settings; ``slots`` is how many trials run at once.
-        order: seed of which of the running trials comes next.
+        order: seed of which of the running trials comes next; None: that with the fewest samples.
         train: what a trial does.
         batch: rows of a step by number of the trial; reports lie at its multiples.
         dies: by number of the trial and of its reports so far, how it ends instead of reporting again.
@@ -85,7 +85,7 @@ class Sweep:
         scheduler: Scheduler,
         own: SweepSettings,
         *,
-        order: int = 0,
+        order: int | None = 0,
         train: Train = accumulate,
         batch: Callable[[int], int] = lambda number: 10,
         dies: Mapping[tuple[int, int], How] | None = None,
@@ -93,7 +93,7 @@ class Sweep:
     ) -> None:
         self.scheduler, self.own, self.train, self.batch, self.space = scheduler, own, train, batch, space
         self.dies = dies or {}
-        self.random = random.Random(order)
+        self.random = random.Random(order) if order is not None else None
         self.trials: dict[str, Trial] = {}
         self.queue: list[str] = []
         self.ends: dict[str, End] = {}
@@ -106,7 +106,7 @@ class Sweep:
         self.follow()
         while len(self.log) < most:
             if running := self.fill():
-                self.apply(self.advance(self.random.choice(running)))
+                self.apply(self.advance(self.next(running)))
             elif "paused" in [trial.status for trial in self.trials.values()] and not self.closed:
                 self.apply(Close("nothing else is left"))
             else:
@@ -143,6 +143,11 @@ class Sweep:
 
     def drawn(self, number: int) -> Params:
         return self.space.draw(lambda name: unit(self.own.seed, "point", number, name))
+
+    def next(self, running: Sequence[str]) -> str:
+        if self.random is not None:
+            return self.random.choice(running)
+        return min(running, key=lambda name: self.trials[name].samples)
 
     def allowed(self) -> bool:
         """Those that ended without a value are replaced, once."""

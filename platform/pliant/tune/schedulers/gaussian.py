@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-_LENGTHS = (0.1, 0.2, 0.4, 0.8)
-_FORGETTING = (0.0, 0.05, 0.2, 0.5)
-_NOISE = (0.01, 0.1, 0.5)
+_LENGTHS = (0.15, 0.4, 1.0)
+_FORGETTING = (0.0, 0.1, 0.4)
+_NOISE = (0.01, 0.2)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pliant.tune.schedulers.pbt import Pbt
 from pliant.tune.types import Decision, Params, Report
 
 CANDIDATES = 400
-WINDOW = 200
+WINDOW = 80
 """The model learns from so many of the latest intervals."""
 LEAST = 3
 """Intervals without which there is no model, and numbers are drawn anew."""
