@@ -170,7 +170,9 @@ class RecordedSweep:
             sections.setdefault(section, []).append(f"  {setting}: {value}")
         text = "".join(f"{section}:\n" + "\n".join(lines) + "\n" for section, lines in sections.items())
         attempt.write("config.yaml", (text + rest).encode())
-        attempt.write("origins.json", encode({key: f"sweep asha, trial {run}" for key in chosen}))
+        derived = ("schedule.unit", "data.lanes")
+        origins = {key: "derived: for all trials" if key in derived else f"override {key}" for key in chosen}
+        attempt.write("origins.json", encode({**origins, "seed": "default", "optim.betas": "pipelines/small.yaml:3:1"}))
         if not alive:
             attempt.stop("done")
         return record

@@ -109,14 +109,15 @@ def test_the_best_trial_can_be_trained_again(asha: RecordedSweep) -> None:
     assert best is not None
     assert (best["settings"], best["command"]) == (None, None), "its run has not been written"
     assert best["yaml"] == "optim:\n  lr: 0.0152218\ntrain:\n  global_batch: 16"
-    asha.trial_run(
-        best["trial"], chosen={"optim.lr": 0.015, "train.global_batch": 16, "run.storage": "x"}, rest="seed: 0\n"
-    )
+    chosen = {"data.lanes": 8, "optim.lr": 0.015, "schedule.unit": "samples", "run.storage": "x"}
+    asha.trial_run(best["trial"], chosen=chosen, rest="seed: 0\n")
     best = found.best()
     assert best is not None
-    assert best["settings"] == {"optim.lr": 0.015, "train.global_batch": 16}
+    assert best["settings"] == {"data.lanes": 8, "optim.lr": 0.015, "schedule.unit": "samples"}, (
+        "what the sweep derived too: a run alone would come to other lanes, and count steps"
+    )
     pipeline = asha.record.identity["pipeline"]
-    assert best["command"] == f"pliant train {pipeline} optim.lr=0.015 train.global_batch=16"
+    assert best["command"] == f"pliant train {pipeline} data.lanes=8 optim.lr=0.015 schedule.unit=samples"
     assert found.trial(best["trial"]).state() == "done"
 
 

@@ -22,8 +22,8 @@ _OF_THE_SWEEP = ("run.", "tracking.", "cluster.")
 
 
 def chosen_settings(sweep: Store, run: str) -> dict[str, Any] | None:
-    """By dotted key, what is neither a default, nor derived, nor what the pipeline's own file says; and the lanes, as
-    other batches would derive others.
+    """By dotted key, what is neither a default nor what the pipeline's own file says. What was derived is among it: a run
+    alone would come to something else, to other lanes with another batch, to a schedule that counts steps.
 
     Args:
         run: name below the sweep's ``trials/``.
@@ -50,7 +50,7 @@ def chosen_settings(sweep: Store, run: str) -> dict[str, Any] | None:
     origins = decode(record.store.get(keys[1]), f"{record.store.uri}/{keys[1]}")
     own = f"{Path(str(record.identity['pipeline'])).stem}.yaml:"
     told = [key for key in origins if not key.startswith(_OF_THE_SWEEP)]
-    chosen = [key for key in told if key == "data.lanes" or _is_chosen(origins[key], own)]
+    chosen = [key for key in told if _is_chosen(origins[key], own)]
     return {key: _value(values, key) for key in chosen}
 
 
@@ -86,7 +86,7 @@ def pipeline_reference(identity: Mapping[str, Any]) -> str:
 
 def _is_chosen(origin: str, own: str) -> bool:
     kind = origin.partition(" ")[0].rstrip(":")
-    return kind not in (DEFAULT, "derived") and not Path(kind).name.startswith(own)
+    return kind != DEFAULT and not Path(kind).name.startswith(own)
 
 
 def _value(values: Any, key: str) -> Any:
