@@ -22,8 +22,8 @@ _OF_THE_SWEEP = ("run.", "tracking.", "cluster.")
 
 
 def chosen_settings(sweep: Store, run: str) -> dict[str, Any] | None:
-    """By dotted key, what is neither a default nor what the pipeline's own file says. What was derived is among it: a run
-    alone would come to something else, to other lanes with another batch, to a schedule that counts steps.
+    """By dotted key, what is neither a default nor what the pipeline's own file says. What was derived is among it: a
+    run alone would come to something else, to other lanes with another batch, to a schedule that counts steps.
 
     Args:
         run: name below the sweep's ``trials/``.
