@@ -37,7 +37,7 @@ class Postgres:
     @property
     def uri(self) -> str:
         """Of its database."""
-        return f"postgresql://{USER}:not-asked-for@127.0.0.1:{self._port}/{USER}"
+        return f"postgresql+psycopg2://{USER}:not-asked-for@127.0.0.1:{self._port}/{USER}"
 
     def __enter__(self) -> Postgres:
         self._folder = Path(tempfile.mkdtemp(prefix="postgres-", dir="/tmp"))  # where its user may go

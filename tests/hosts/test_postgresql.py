@@ -30,9 +30,15 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+def postgres() -> Iterator[Postgres]:
     assert PROGRAMS is not None
-    with Postgres(PROGRAMS) as postgres, MlflowServer(tmp_path_factory.mktemp("server"), postgres.uri) as server:
+    with Postgres(PROGRAMS) as postgres:
+        yield postgres
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> Iterator[MlflowServer]:
+    with MlflowServer(tmp_path_factory.mktemp("server"), postgres.uri) as server:
         server.start()
         yield server
 
@@ -62,9 +68,13 @@ def test_a_run_that_is_killed_and_resumed_is_one_history(tmp_path: Path, dataset
     assert version.tags["pliant.checkpoint"].startswith(f"step-{STEPS:08d}")
 
 
-def test_a_population_that_is_killed_and_resumed_is_one_family(tmp_path: Path, server: MlflowServer) -> None:
-    sweep = DrivenSweep(Store(str(tmp_path / "runs" / "search"), StorageSettings()), server.uri, kind="pbt")
-    tracking = TrackingSettings(uri=server.uri)
+@pytest.mark.parametrize("through", ["server", "database"])
+def test_a_population_that_is_killed_and_resumed_is_one_family(
+    through: str, tmp_path: Path, server: MlflowServer, postgres: Postgres
+) -> None:
+    uri = server.uri if through == "server" else postgres.uri
+    sweep = DrivenSweep(Store(str(tmp_path / "runs" / "search"), StorageSettings()), uri, kind="pbt")
+    tracking = TrackingSettings(uri=uri, experiment=through)
 
     def deliver() -> None:
         connect_sweep(sweep.record, tracking, str(tmp_path / "runs")).deliver()
@@ -76,7 +86,7 @@ def test_a_population_that_is_killed_and_resumed_is_one_family(tmp_path: Path, s
         sweep.report(trial, value)
     deliver()
     assert settle_status(sweep.record) is None
-    parent, before = family(server.uri, "lm")
+    parent, before = family(uri, through)
     assert {run.info.status for run in (parent, *before.values())} == {"KILLED"}
     sweep.start()
     sweep.clone(bad, good, lr=0.36, batch=16)
@@ -88,11 +98,11 @@ def test_a_population_that_is_killed_and_resumed_is_one_family(tmp_path: Path, s
     sweep.stop("done")
     for _ in range(2):
         deliver()
-        parent, after = family(server.uri, "lm")
+        parent, after = family(uri, through)
         assert {run.info.status for run in (parent, *after.values())} == {"FINISHED"}
         assert {n: run.info.run_id for n, run in after.items()} == {n: run.info.run_id for n, run in before.items()}
-        assert [step for step, _ in curve(server.uri, after[bad], "loss")] == [8, 16, 32, 48]
-        assert curve(server.uri, after[bad], "params/optim.lr") == [(8, 0.02), (32, 0.36)]
+        assert [step for step, _ in curve(uri, after[bad], "loss")] == [8, 16, 32, 48]
+        assert curve(uri, after[bad], "params/optim.lr") == [(8, 0.02), (32, 0.36)]
         assert [one["run"] for one in tag(after[bad], "pliant.lineage")] == ["t0000", "t0001.g1"]
         assert parent.data.metrics["best/accuracy"] == 0.95
 
