@@ -11,7 +11,7 @@ import numpy as np
 
 from pliant.tune.draws import unit, units
 from pliant.tune.schedulers.base import Member, Terms
-from pliant.tune.schedulers.gaussian import Floats, best_candidate
+from pliant.tune.schedulers.gaussian import best_candidate
 from pliant.tune.schedulers.pbt import Pbt
 from pliant.tune.types import Decision, Params, Report
 
@@ -30,14 +30,12 @@ class Interval:
         generation: number of the later one.
         number: of the trial.
         place: of its numbers, in the unit cube.
-        before: its loss at the earlier one.
         gain: by how much the loss fell; minus infinity when there is none any more.
     """
 
     generation: int
     number: int
     place: tuple[float, ...]
-    before: float
     gain: float
 
 
@@ -66,7 +64,7 @@ class Pb2(Pbt):
     ) -> tuple[dict[str, float], dict[str, float]]:
         factors, places = super().changes(donor, trial, generation, others)
         names = [d.name for d in self._numbers]
-        chosen = self._choose(donor, trial, generation, others)
+        chosen = self._choose(trial, generation, others)
         places = {name: place for name, place in places.items() if name not in names}
         return factors, places | dict(zip(names, chosen, strict=True))
 
@@ -75,32 +73,22 @@ class Pb2(Pbt):
         before = self._before.get(member.id, math.inf)
         self._before[member.id] = loss
         if math.isfinite(before):
-            self._intervals.append(
-                Interval(member.reached, member.number, self._place(member.params), before, before - loss)
-            )
+            self._intervals.append(Interval(member.reached, member.number, self._place(member.params), before - loss))
 
-    def _choose(self, donor: Member, trial: str, generation: int, others: Sequence[Params]) -> list[float]:
+    def _choose(self, trial: str, generation: int, others: Sequence[Params]) -> list[float]:
         """Places of the numbers, each in [0, 1)."""
         seed, names = self.terms.settings.seed, [d.name for d in self._numbers]
         known = sorted(self._intervals)[-WINDOW:]  # not in the order of arrival: sums would differ in their last bits
         if not names or len(known) < LEAST or not any(math.isfinite(i.gain) for i in known):
             return [unit(seed, "place", trial, generation, name) for name in names]
         drawn = units(seed, (CANDIDATES, len(names)), "candidates", trial, generation)
-        before = np.array([i.before for i in known])
-        low, width = before.min(), max(np.ptp(before), 1e-12)
-
-        def points(places: Floats, losses: Floats) -> Floats:
-            return np.column_stack([places, np.clip((losses - low) / width, 0.0, 1.0)])
-
         worst = min(i.gain for i in known if math.isfinite(i.gain))
-        now = np.array([donor.losses[donor.reached]])
-        pending = np.array([self._place(params) for params in others]).reshape(-1, len(names))
         best = best_candidate(
-            x=points(np.array([i.place for i in known]), before),
+            x=np.array([i.place for i in known]),
             at=np.array([float(i.generation) for i in known]),
             y=np.array([max(i.gain, worst) for i in known]),
-            pending=points(pending, now.repeat(len(pending))),
-            candidates=points(drawn, now.repeat(CANDIDATES)),
+            pending=np.array([self._place(params) for params in others]).reshape(-1, len(names)),
+            candidates=drawn,
             now=float(generation + 1),
         )
         return [float(place) for place in drawn[best]]
