@@ -47,3 +47,16 @@ def test_stores_that_would_count_a_repeated_batch_twice_are_refused(uri: str) ->
 def test_passwords_are_not_shown() -> None:
     assert masked("at postgresql://me:secret@host/db it") == "at postgresql://me:***@host/db it"
     assert masked("http://host:80/x sqlite:////a@b:c") == "http://host:80/x sqlite:////a@b:c"
+
+
+@pytest.mark.parametrize("name", ["a/b", "a:b", "..", ""])
+def test_a_name_that_the_registry_does_not_take_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match="register_as"):
+        TrackingSettings(register_as=name)
+
+
+@pytest.mark.parametrize("alias", ["latest", "Latest", "v3", "a b", "b@c"])
+def test_an_alias_that_means_a_version_or_nothing_is_refused(alias: str) -> None:
+    with pytest.raises(ValidationError, match="no alias that MLflow takes"):
+        TrackingSettings(register_as="net", alias=alias)
+    assert TrackingSettings(register_as="net", alias="best-of_3").alias == "best-of_3"
