@@ -12,13 +12,14 @@ import pytest
 import pliant
 from pliant.errors import DamageError, UsageError
 from pliant.storage.record import RunRecord
-from pliant.storage.settings import StorageSettings
+from pliant.storage.settings import RunSettings, StorageSettings
 from pliant.storage.store import Store
 from pliant.tune.recorded import recorded_search
-from pliant.tune.results import read_results
+from pliant.tune.results import earlier_points, read_results
+from pliant.tune.settings import SweepSettings
 from pliant.tune.simulate import Fault
 from tests.command import ROOT
-from tests.tune.recording import ASHA, CONTENT, PBT, RecordedSweep
+from tests.tune.recording import ASHA, CONTENT, PBT, RecordedSweep, story
 
 
 @pytest.fixture
@@ -128,6 +129,24 @@ def test_what_was_recorded_of_the_search_is_read_again(asha: RecordedSweep) -> N
     asha.store.put("attempts/a000001/sweep.yaml", b"space: {}\n")
     with pytest.raises(DamageError, match="does not hold the sweep's settings"):
         recorded_search(asha.record)
+
+
+def test_a_later_sweep_starts_from_the_best_points(tmp_path: Path) -> None:
+    RecordedSweep(tmp_path).write(story())
+    storage = RunSettings(storage=f"{tmp_path}/runs")
+
+    def points(wanted: str | None) -> list[Any]:
+        searcher = {"kind": "tpe", "warm_start": wanted}
+        return earlier_points(SweepSettings.model_validate({"searcher": searcher}), storage)
+
+    assert points(None) == []
+    assert [(params["optim.lr"], value) for params, value in points("asha")] == [
+        (0.1, 0.85), (0.0002, 0.7), (0.9, None), (0.0123456, 0.971227), (0.05, None),
+    ]  # fmt: skip
+    assert points(f"{tmp_path}/runs/asha") == points("asha")
+    RunRecord.create(Store(f"{tmp_path}/runs/run", StorageSettings()), {"name": "run", "pipeline": "/a.py"})
+    with pytest.raises(UsageError, match="sweep.searcher.warm_start is 'run', which is a run"):
+        points("run")
 
 
 def test_a_damaged_log_is_refused(asha: RecordedSweep) -> None:

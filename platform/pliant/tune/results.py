@@ -176,7 +176,7 @@ def read_results(record: RunRecord) -> SweepResults:
 
 
 def earlier_points(settings: SweepSettings, run: RunSettings) -> list[tuple[Params, float | None]]:
-    """Points and values of the sweep that this one starts warm from; none without one.
+    """Of each trial of the sweep that this one starts warm from, its best value and the point that had it; none without.
 
     Raises:
         UsageError: there is no such sweep.
@@ -188,8 +188,12 @@ def earlier_points(settings: SweepSettings, run: RunSettings) -> list[tuple[Para
     if record.identity.get("kind") != "sweep":
         message = f"sweep.searcher.warm_start is {wanted!r}, which is a run"
         raise UsageError("sweep.warm-start", message, hint="name a sweep", location=record.store.uri)
-    trials = read_results(record).trials
-    return [(trial.params, trial.best.value if trial.best else None) for trial in trials]
+    return [
+        (trial.params, None)
+        if trial.best is None
+        else (trial.generations[trial.best.generation].params, trial.best.value)
+        for trial in read_results(record).trials
+    ]
 
 
 def screen_of(
