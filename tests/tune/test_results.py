@@ -145,7 +145,7 @@ def test_a_later_sweep_starts_from_the_best_points(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert points(f"{tmp_path}/runs/asha") == points("asha")
     RunRecord.create(Store(f"{tmp_path}/runs/run", StorageSettings()), {"name": "run", "pipeline": "/a.py"})
-    with pytest.raises(UsageError, match="sweep.searcher.warm_start is 'run', which is a run"):
+    with pytest.raises(UsageError, match=r"sweep\.searcher\.warm_start is 'run', which is a run"):
         points("run")
 
 

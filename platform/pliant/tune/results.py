@@ -188,11 +188,10 @@ def earlier_points(settings: SweepSettings, run: RunSettings) -> list[tuple[Para
     if record.identity.get("kind") != "sweep":
         message = f"sweep.searcher.warm_start is {wanted!r}, which is a run"
         raise UsageError("sweep.warm-start", message, hint="name a sweep", location=record.store.uri)
+    trials = [(trial, trial.best) for trial in read_results(record).trials]
     return [
-        (trial.params, None)
-        if trial.best is None
-        else (trial.generations[trial.best.generation].params, trial.best.value)
-        for trial in read_results(record).trials
+        (trial.params, None) if best is None else (trial.generations[best.generation].params, best.value)
+        for trial, best in trials
     ]
 
 
