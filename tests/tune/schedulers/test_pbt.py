@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from pliant.tune.domains import Dimension
+from pliant.tune.space import Space
 from pliant.tune.types import Decision, End, Params
 from tests.tune.schedulers.driver import SPACE, Sweep, make, settings
 from tests.tune.schedulers.steps import Steps, told
@@ -163,3 +165,14 @@ def test_a_population_gets_better_than_without_clones(kind: str, sync: bool) -> 
             found.append(min(v for trial in sweep.trials.values() for v in trial.values[-1:] if v is not None))
             assert [e.how for e in sweep.log if isinstance(e, End)].count("completed") >= 4
     assert sum(bests) < sum(plain)
+
+
+@pytest.mark.parametrize("kind", ["pbt", "pb2"])
+def test_in_a_narrowed_space_new_points_are_inside_of_it(kind: str) -> None:
+    own = settings(kind, population=6, slots=6)
+    log = Sweep(make(own), own).run(most=60).log
+    dimensions = (Dimension("optim.lr", "float", 1e-3, 2e-3, log=True), *SPACE.dimensions[1:])
+    sweep = Sweep(make(own, space=Space(dimensions)), own).replay(log).run()
+    clones = [decision.params for decision in sweep.decisions() if decision.params is not None]
+    assert len(clones) >= 4
+    assert all(1e-3 <= point["optim.lr"] <= 2e-3 for point in clones[-4:])

@@ -94,5 +94,6 @@ class Pb2(Pbt):
         return [float(place) for place in drawn[best]]
 
     def _place(self, params: Params) -> tuple[float, ...]:
-        """Of the numbers in the unit cube; the middle for those that do not count."""
-        return tuple(d.unit(params[d.name]) if d.name in params else 0.5 for d in self._numbers)
+        """Of the numbers in the unit cube; the middle for those that do not count. The space may have been narrowed."""
+        inside = self.terms.space.clamp(params)
+        return tuple(d.unit(inside[d.name]) if d.name in inside else 0.5 for d in self._numbers)
