@@ -176,7 +176,7 @@ def read_results(record: RunRecord) -> SweepResults:
 
 
 def earlier_points(settings: SweepSettings, run: RunSettings) -> list[tuple[Params, float | None]]:
-    """Of each trial of the sweep that this one starts warm from, its best value and the point that had it; none without.
+    """The points of the sweep that this one starts warm from, each with its trial's best value; none without one.
 
     Raises:
         UsageError: there is no such sweep.
