@@ -59,6 +59,8 @@ from pliant.tune.types import End, Entry, Loss, Report, finite
 _DURABLE = ("halving", "hyperband", *POPULATION_BASED)
 """Schedulers that let others go on from the state of a report, or the trial itself later: it is committed before."""
 _LOOK_S = 0.2
+_RESTART_S = 15.0
+"""To begin a leg of several workers: measured on two cores."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,7 @@ class SweepDesk:
         self._pinned: set[str] = set()
         self._held: dict[str, tuple[Store, CheckpointRef]] = {}
         self._legs: dict[str, tuple[Leg, float]] = {}  # by key: the leg, and when it began or last reported
+        self._workers = (sweep.slots or 1) * launch.search.workers.usual
         self._begun, self._count, self._hurried = time.monotonic(), 0, False
         settings = launch.search.settings
         population_based = settings.scheduler.kind in POPULATION_BASED
@@ -234,7 +237,10 @@ class SweepDesk:
             self._request(STOP)
         if self._asked() or self.finished is not None:
             return None
-        found = self._sweep.next_leg()
+        free = self._workers - sum(leg.workers for leg, _ in self._legs.values())
+        found = self._sweep.next_leg(free)
+        if not isinstance(found, Leg) and free:
+            self._sweep.grow(free, restart_s=_RESTART_S)
         if isinstance(found, Finished):
             self.finished = found
         if not isinstance(found, Leg):

@@ -236,10 +236,14 @@ class Sweep(State):
             self._add(Halt("time", f"sweep.budget.time is used up: {seconds:,.0f} of {limit:,.0f} s"))
             self._settle()
 
-    def grow(self, free_workers: int) -> list[Resize]:
+    def grow(self, free_workers: int, *, restart_s: float = 0.0) -> list[Resize]:
         """Gives workers that nobody needs to the leading trials, from their next report on.
 
-        Nothing is given while a trial waits or may begin, or to a trial whose next report is its last.
+        Nothing is given while a trial waits or may begin, to a trial whose next report is its last, or where it would
+        not save twice the time that a new leg takes to begin.
+
+        Args:
+            restart_s: that time, in seconds.
         """
         if self.halt is not None or self._waiting() or self._may_begin():
             return []
@@ -248,13 +252,19 @@ class Sweep(State):
         for trial in sorted(running, key=lambda t: (loss_of(t.best.value if t.best else None, self.mode), t.number)):
             fitting = trial.workers + free_workers
             size = self._size(fitting)
-            if size > trial.workers and trial.best is not None and self._next_milestone(trial) < self.length:
+            worth = trial.best is not None and self._next_milestone(trial) < self.length
+            if size > trial.workers and worth and self._saved_s(trial, size) > 2 * restart_s:
                 free_workers -= size - trial.workers
                 found.append(Resize(trial.id, size, f"it leads, and {fitting - trial.workers} workers are free"))
         for resize in found:
             self._add(resize)
         self._settle()
         return found
+
+    def _saved_s(self, trial: Trial, workers: int) -> float:
+        """Seconds that a trial would be done earlier with so many workers, as it has gone so far."""
+        per_sample = trial.worker_seconds / max(trial.samples, 1)
+        return per_sample * (self.length - trial.samples) * (1 / trial.workers - 1 / workers)
 
     def proposal(self, entry: Entry) -> Entry | None:
         """What this sweep would log where the log has this entry; None where only a fact can be next."""
