@@ -66,7 +66,7 @@ class Run:
     def open(cls, uri: str, settings: StorageSettings | None = None) -> Run:
         """A recorded run by its path or URI. Raises UsageError when there is none, or a sweep."""
         store = Store(uri, settings or StorageSettings())
-        if is_sweep(RunRecord.open(store)):
+        if RunRecord.open(store).is_sweep:
             hint = f"pliant.Sweep.open reads it; each of its trials is a run: {store.uri}/trials/t0000"
             raise UsageError("run.is-sweep", "this is a sweep, not a run", hint=hint, location=store.uri)
         return cls(store)
@@ -218,11 +218,6 @@ class Run:
         return spent(read_accounts(self.record))
 
 
-def is_sweep(record: RunRecord) -> bool:
-    """Whether a record is that of a sweep."""
-    return record.identity.get("kind") == "sweep"
-
-
 def runs_in(storage: str, settings: StorageSettings | None = None) -> list[Run]:
     """The runs under a storage path or URI, by name. Those of which nothing can be read are among them."""
     return [Run(store) for store, sweep in records_in(storage, settings) if not sweep]
@@ -235,7 +230,7 @@ def records_in(storage: str, settings: StorageSettings | None = None) -> list[tu
     def look(name: str) -> tuple[Store, bool] | None:
         store = root.child(name)
         try:
-            return store, is_sweep(RunRecord.open(store))
+            return store, RunRecord.open(store).is_sweep
         except UsageError as error:
             return None if error.code == "record.unknown" else (store, False)
         except DamageError:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pliant.api import Overrides, Run, is_sweep, records_in, runs_in
+from pliant.api import Overrides, Run, records_in, runs_in
 from pliant.errors import UsageError
 from pliant.storage.logs import read_log
 from pliant.storage.record import RunRecord
@@ -63,7 +63,7 @@ class Sweep:
     def open(cls, uri: str, settings: StorageSettings | None = None) -> Sweep:
         """A recorded sweep by its path or URI. Raises UsageError when there is none, or a run."""
         store = Store(uri, settings or StorageSettings())
-        if not is_sweep(RunRecord.open(store)):
+        if not RunRecord.open(store).is_sweep:
             hint = "pliant.Run.open reads it"
             raise UsageError("sweep.is-run", "this is a run, not a sweep", hint=hint, location=store.uri)
         return cls(store)
@@ -199,7 +199,7 @@ class Sweep:
 def open_uri(uri: str, settings: StorageSettings | None = None) -> Run | Sweep:
     """What is recorded at a path or URI. Raises UsageError when it is neither a run nor a sweep."""
     store = Store(uri, settings or StorageSettings())
-    return Sweep(store) if is_sweep(RunRecord.open(store)) else Run(store)
+    return Sweep(store) if RunRecord.open(store).is_sweep else Run(store)
 
 
 def sweeps_in(storage: str, settings: StorageSettings | None = None) -> list[Sweep]:

@@ -23,7 +23,6 @@ def sync(
     from pliant.errors import PliantError, StorageError
     from pliant.track.background import outbox, reason
     from pliant.track.settings import masked, settle_uri
-    from pliant.track.status import is_sweep
     from pliant.train.recorded import load_recorded, recorded_pipeline
 
     given = overrides or []
@@ -44,7 +43,7 @@ def sync(
             hint="nothing is lost: run the command again when it answers",
             location=uri,
         ) from error
-    what, figure = ("sweep", "trials") if is_sweep(record) else ("run", "step")
+    what, figure = ("sweep", "trials") if record.is_sweep else ("run", "step")
     result = {what: record.store.uri, "tracking": uri, "id": box.run_id, "status": truth.status, figure: box.delivered}
     text = f"MLflow at {uri} has the {what} as {box.run_id}: {truth.status}, {box.reached}"
     emit(result, as_json=as_json, text=text)

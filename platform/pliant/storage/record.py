@@ -74,6 +74,11 @@ class RunRecord:
         """Identity of the run, whatever its name and place."""
         return str(self.identity["run_id"])
 
+    @property
+    def is_sweep(self) -> bool:
+        """Whether it is the record of a sweep."""
+        return self.identity.get("kind") == "sweep"
+
     def attempts(self) -> list[AttemptInfo]:
         """All attempts, oldest first. DamageError when a claim is damaged."""
         return read_attempts(self.store, self._claims)

@@ -17,7 +17,7 @@ from pliant.storage.record import RunRecord
 from pliant.track.delivery import Delivery
 from pliant.track.history import TOLD_OBJECT, recorded_tracking
 from pliant.track.settings import TrackingSettings, masked, settle_uri
-from pliant.track.status import Truth, is_sweep, is_trial
+from pliant.track.status import Truth, is_trial
 from pliant.track.tracker import Card, Tracker
 from pliant.track.trials import SweepDelivery
 
@@ -171,7 +171,7 @@ def outbox(record: RunRecord, ref: PipelineRef, config: RunConfig) -> Outbox:
         )
         sweep = record.store.uri.rpartition("/trials/")[0]
         raise UsageError("track.trial", message, hint=f"pliant sync {sweep}", location=record.store.uri)
-    return SweepOutbox(record, ref, config) if is_sweep(record) else RunOutbox(record, ref, config)
+    return SweepOutbox(record, ref, config) if record.is_sweep else RunOutbox(record, ref, config)
 
 
 def connect(record: RunRecord, settings: TrackingSettings, storage: str) -> Delivery:
@@ -213,7 +213,7 @@ class BackgroundTracking:
 
     def __init__(self, record: RunRecord, settings: TrackingSettings, box: Outbox, tell: Callable[[str], None]) -> None:
         self._record, self._settings, self._box, self._tell = record, settings, box, tell
-        self._what = "sweep" if is_sweep(record) else "run"
+        self._what = "sweep" if record.is_sweep else "run"
         self._failing: str | None = None
         self._hopeless = False
         self._ending, self._give_up, self._done = threading.Event(), threading.Event(), threading.Event()
@@ -281,7 +281,7 @@ def settle_status(record: RunRecord) -> str | None:
     if recorded is None or recorded[0].kind == "none" or record.store.head(told) is not None:
         return None
     try:
-        truth = (connect_sweep if is_sweep(record) else connect)(record, *recorded).set_status()
+        truth = (connect_sweep if record.is_sweep else connect)(record, *recorded).set_status()
         record.store.put_if_absent(told, encode({"status": truth.status, "time": time.time()}))
     except Exception as error:
         return f"MLflow could not be told that the run's driver died: {reason(error)}"

@@ -39,11 +39,6 @@ class Truth:
     time_ms: int
 
 
-def is_sweep(record: RunRecord) -> bool:
-    """Whether a record is that of a sweep."""
-    return record.identity.get("kind") == "sweep"
-
-
 def is_trial(record: RunRecord) -> bool:
     """Whether a record is that of a sweep's trial: trackers are told of it by its sweep."""
     return "sweep" in record.identity
@@ -67,7 +62,7 @@ def truth_of(record: RunRecord) -> Truth:
     stop = record.stop_of(drivers[-1].number) if drivers else None
     if stop is not None:
         reason = str(stop["reason"])
-        known = _SWEEP_STATUS if is_sweep(record) else _STATUS
+        known = _SWEEP_STATUS if record.is_sweep else _STATUS
         return Truth(known.get(reason, "FAILED"), ended_state(reason), True, round(float(stop["time"]) * 1000))
     now = round(time.time() * 1000)
     owner = record.owner()

@@ -161,7 +161,7 @@ def refuse_living_owner(record: RunRecord, waiting: Callable[[str], None]) -> No
             waiting(f"waiting up to {left:.0f} s for a sign of life of {owner.describe()}")
 
     if record.wait_for_owner(owner, tell):
-        what = "sweep" if record.identity.get("kind") == "sweep" else "run"
+        what = "sweep" if record.is_sweep else "run"
         raise UsageError(
             "run.owned",
             f"the {what} is being driven by {owner.describe()}",

@@ -133,6 +133,10 @@ class SweepResults:
             "trials": self.trial_facts(running),
         }
 
+    def status(self, trial: Trial, running: Container[str] = ()) -> str:
+        """How a trial stands; ``running``: trials of which a leg runs."""
+        return status_of(self.state, trial, running)
+
     def _facts_of(self, trial: Trial, running: Container[str]) -> dict[str, Any]:
         last, best = trial.last, trial.best
         return {
@@ -185,7 +189,7 @@ def earlier_points(settings: SweepSettings, run: RunSettings) -> list[tuple[Para
         return []
     place = wanted if "/" in wanted else f"{run.storage}/{wanted}"
     record = RunRecord.open(Store(place, run.store))
-    if record.identity.get("kind") != "sweep":
+    if not record.is_sweep:
         message = f"sweep.searcher.warm_start is {wanted!r}, which is a run"
         raise UsageError("sweep.warm-start", message, hint="name a sweep", location=record.store.uri)
     trials = [(trial, trial.best) for trial in read_results(record).trials]
