@@ -40,7 +40,7 @@ from pliant.train.recorded import record_start
 from pliant.train.reports import ReportPlan
 from pliant.train.scratch import scratch_directory
 from pliant.train.stopping import TERM_WITHIN_S, OutOfTime, Stopping
-from pliant.train.worker import available_workers, cluster, in_thread, place, too_small
+from pliant.train.worker import available_workers, cluster, in_thread, place, too_small, worker_resources
 from pliant.tune.build import build_sweep
 from pliant.tune.decisions import TRIALS, DecisionLog, open_log, replay
 from pliant.tune.executor import Executor
@@ -170,6 +170,8 @@ def slots_here(launch: SweepLaunch) -> int:
     """
     if launch.search.settings.slots is not None:
         return launch.search.settings.slots
+    if launch.base.cluster.nodes > 1:  # each of them holds one worker
+        return max(1, launch.base.cluster.nodes // launch.search.workers.usual)
     cpus = os.cpu_count() or 1
     need = launch.base.elastic.resources_per_worker.get("CPU", 1.0) * launch.search.workers.usual
     if need > cpus:
@@ -249,7 +251,7 @@ class SweepDesk:
         self._count += 1
         self._legs[key] = (found, time.monotonic())
         self.screen = self._look()
-        return key, self._spec(found), self._launch.base.elastic.resources_per_worker
+        return key, self._spec(found), worker_resources(self._launch.base)
 
     def report(self, key: str, reached: Reached) -> bool:
         """As ``executor.Desk``."""
