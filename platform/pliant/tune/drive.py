@@ -244,7 +244,7 @@ class SweepDesk:
         if not isinstance(found, Leg) and free:
             self._sweep.grow(free, restart_s=_RESTART_S)
         if isinstance(found, Finished):
-            self.finished = found
+            self.finished, self.screen = found, self._look()
         if not isinstance(found, Leg):
             return None
         key = f"{found.run}-{self._count}"
