@@ -53,9 +53,10 @@ class Site:
     def metrics(self, name: str) -> list[dict[str, Any]]:
         """The run's metrics so far; none before it has begun."""
         done = self.hosts[0].run(self._command(("metrics", name, "--json")), env=self._env, timeout=60)
-        if '"run.unknown"' in done.stdout:
+        said = done.stdout + done.stderr
+        if '"run.unknown"' in said:
             return []
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == 0, said
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def _command(self, arguments: tuple[str, ...]) -> list[str]:
@@ -78,7 +79,7 @@ def site(folder: Path, *, config: Mapping[str, Any] | None = None) -> Iterator[S
         with storage.entered():
             server = stack.enter_context(S3Server(address=storage.address))
         # Two CPUs: one and a quarter are for a worker, the rest for its read tasks.
-        env = {**server.env, "PYTHONPATH": str(ROOT)}
+        env = {**server.env, "PYTHONPATH": f"{ROOT / 'platform'}:{ROOT}"}
         nodes = RayNodes(folder, hosts=hosts, config=config, env=env, cpus=2)
         stack.enter_context(nodes).start(len(hosts))
         made = Site(hosts, nodes, server)
