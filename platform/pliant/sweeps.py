@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pliant.api import Overrides, Run, records_in, runs_in
 from pliant.errors import UsageError
+from pliant.storage.layout import TRIALS
 from pliant.storage.logs import read_log
 from pliant.storage.record import RunRecord
 from pliant.storage.settings import StorageSettings
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from pliant.tune.drive import SweepEnding
     from pliant.tune.launch import SweepLaunch
     from pliant.tune.results import SweepResults
-
-TRIALS = "trials"
-"""Folder of a sweep in which its trials are, each a run."""
 
 
 class Sweep:

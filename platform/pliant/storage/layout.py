@@ -6,6 +6,7 @@ checkpoints/step-00001200.a000003/                shards; a checkpoint exists wh
 markers/quarantine.step-00001200.a000003.a000005.json   attempt 5 on a checkpoint of attempt 3
 markers/pin.step-00001200.a000003.HOLDER.a000003.json   another run, which is being cloned from it
 logs/metrics/a000003-s0000000121.jsonl            entries 121, 122, … of attempt 3
+trials/t0007.g1/                                  of a sweep: the run of trial 7 since it cloned another one's state
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ CHECKPOINTS = "checkpoints"
 MARKERS = "markers"
 LOGS = "logs"
 MANIFEST = "manifest.json"
+TRIALS = "trials"
+"""Folder of a sweep that holds the runs of its trials."""
 
 _ATTEMPT = re.compile(r"attempts/a(\d{6,})/(.+)")
 _CHECKPOINT = re.compile(r"checkpoints/step-(\d{8,})\.a(\d{6,})/(.+)")
@@ -139,3 +142,8 @@ def damaged(location: str, detail: str) -> DamageError:
     return DamageError(
         "record.damaged", f"this part of the run's record is damaged: {detail}", hint=hint, location=location
     )
+
+
+def run_name(trial: str, generation: int) -> str:
+    """Name of the run of a trial's generation, below the sweep's ``trials/``."""
+    return f"{trial}.g{generation}" if generation else trial

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pliant.storage.layout import run_name
 from pliant.storage.logs import read_log_after
 from pliant.storage.record import RunRecord
 from pliant.storage.view import View
@@ -99,11 +100,6 @@ class BestReport:
     generation: int
     samples: int
     value: float
-
-
-def run_name(trial: str, generation: int) -> str:
-    """Name of the run of a trial's generation, below the sweep's ``trials/``."""
-    return f"{trial}.g{generation}" if generation else trial
 
 
 class SweepStory:

@@ -17,7 +17,7 @@ from itertools import chain
 
 from pliant.checkpoint.clone import checkpoint_at
 from pliant.errors import DamageError, UsageError
-from pliant.storage.layout import CheckpointRef
+from pliant.storage.layout import TRIALS, CheckpointRef, run_name
 from pliant.storage.logs import read_log
 from pliant.storage.record import RunRecord
 from pliant.track.curves import Along, Curves, Moment, Steps
@@ -26,10 +26,9 @@ from pliant.track.history import first_config, newest_config
 from pliant.track.names import flatten, shortened, stored_name, tag_value
 from pliant.track.settings import masked
 from pliant.track.status import Truth, living_driver, truth_of
-from pliant.track.story import DECISIONS, Decisions, SweepStory, TrialStory, reported, run_name
+from pliant.track.story import DECISIONS, Decisions, SweepStory, TrialStory, reported
 from pliant.track.tracker import NOTHING, Card, Counterpart, Status, Tracker, TrainedModel
 
-TRIALS = "trials"
 TRIAL_TAG = "pliant.trial"
 _ENTRIES_TAG = "pliant.log_entries"
 """How much of the decision log, of a trial of what is about it, the tracker has."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from pliant.errors import DamageError
 from pliant.storage.attempts import Attempt
-from pliant.storage.layout import LOGS, damaged
+from pliant.storage.layout import LOGS, TRIALS, damaged
 from pliant.storage.logs import read_log
 from pliant.storage.record import RunRecord
 from pliant.storage.segments import LogWriter
@@ -29,8 +29,6 @@ from pliant.tune.types import Change, Close, Decision, End, Entry, Halt, Loss, R
 
 DECISIONS = "decisions"
 """Name of the log."""
-TRIALS = "trials"
-"""Folder of the trials' runs."""
 KINDS: Mapping[str, type[Entry]] = {
     "suggestion": Suggestion,
     "report": Report,

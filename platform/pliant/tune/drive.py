@@ -30,7 +30,7 @@ from pliant.observe.output import DRIVER_LOG, Printed
 from pliant.observe.sweep_table import SweepScreen, SweepTable
 from pliant.settings import RunConfig
 from pliant.storage.attempts import Attempt, StopReason
-from pliant.storage.layout import RUN, CheckpointRef, encode
+from pliant.storage.layout import RUN, TRIALS, CheckpointRef, encode, run_name
 from pliant.storage.segments import LogWriter
 from pliant.storage.snapshot import CLUSTER
 from pliant.storage.store import Store
@@ -42,7 +42,7 @@ from pliant.train.scratch import scratch_directory
 from pliant.train.stopping import TERM_WITHIN_S, OutOfTime, Stopping
 from pliant.train.worker import available_workers, cluster, in_thread, place, too_small, worker_resources
 from pliant.tune.build import build_sweep
-from pliant.tune.decisions import TRIALS, DecisionLog, open_log, replay
+from pliant.tune.decisions import DecisionLog, open_log, replay
 from pliant.tune.executor import Executor
 from pliant.tune.launch import SweepLaunch
 from pliant.tune.legs import Reached, RemoteBulletin
@@ -52,7 +52,6 @@ from pliant.tune.results import screen_of
 from pliant.tune.screen import sweep_lines
 from pliant.tune.settings import POPULATION_BASED
 from pliant.tune.sweep import Finished, Leg, Sweep
-from pliant.tune.table import run_name
 from pliant.tune.trial import Donor, LegSpec, Outcome
 from pliant.tune.types import End, Entry, Loss, Report, finite
 

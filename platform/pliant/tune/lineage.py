@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pliant.settings import RunConfig
+from pliant.storage.layout import run_name
 from pliant.train.phase_rules import phase_between
 from pliant.train.phases import plan_course
 from pliant.train.settings import PhaseSettings
-from pliant.tune.table import Trial, run_name
+from pliant.tune.table import Trial
 from pliant.tune.types import Params
 
 _ENDLESS = 10**12

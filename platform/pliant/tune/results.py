@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pliant.errors import PliantError, UsageError
-from pliant.observe.sweep_table import SweepScreen, TrialRow
+from pliant.observe.sweep_table import END, SweepScreen, TrialRow
 from pliant.storage.record import RunRecord
 from pliant.storage.settings import RunSettings
 from pliant.storage.store import Store
@@ -241,6 +241,8 @@ def screen_of(
 def status_of(state: State, trial: Trial, running: Container[str]) -> str:
     """How a trial stands; of one that may go on the log does not say whether a leg of it runs."""
     status = state.status(trial)
+    if status == "running" and trial.paused:  # its leg is about to leave
+        return "paused"
     return "running" if status == "waiting" and trial.id in running else status
 
 
@@ -250,7 +252,7 @@ def planned(state: State) -> int | None:
 
 
 def _place(reached: int, stages: int) -> str:
-    return f"{reached}/{stages}" if reached <= stages else "end"
+    return f"{reached}/{stages}" if reached <= stages else END
 
 
 def reached(trial: Trial, milestones: Sequence[int]) -> int:

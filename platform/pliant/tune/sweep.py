@@ -21,9 +21,10 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from pliant.elastic.policy import best_size
+from pliant.storage.layout import run_name
 from pliant.tune.settings import SweepSettings
 from pliant.tune.state import State
-from pliant.tune.table import Status, Trial, Workers, run_name
+from pliant.tune.table import Status, Trial, Workers
 from pliant.tune.types import (
     Change,
     Close,

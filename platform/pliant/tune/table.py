@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pliant.storage.layout import run_name
 from pliant.tune.types import Decision, End, How, Loss, Mode, Params, Suggestion, loss_of
 
 Status = How | Literal["running", "waiting", "paused"]
@@ -169,8 +170,3 @@ class Best:
     def run(self) -> str:
         """Name below ``trials/`` of the run that reported it."""
         return run_name(self.trial, self.generation)
-
-
-def run_name(trial: str, generation: int) -> str:
-    """Name of the run of a trial's generation, below the sweep's ``trials/``."""
-    return f"{trial}.g{generation}" if generation else trial

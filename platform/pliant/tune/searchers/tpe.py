@@ -10,8 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pliant.tune.domains import Dimension, Value
 from pliant.tune.draws import unit, word
@@ -148,7 +147,7 @@ class _Axis:
 
 
 @cache
-def _optuna() -> ModuleType:
+def _optuna() -> Any:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # it announces every study
