@@ -121,13 +121,16 @@ def test_without_a_terminal_there_is_a_line_for_each_change() -> None:
     screen = replace(SCREEN, rows=[running], best=None, worker_seconds=0.0)
     shown.show(screen)
     shown.show(replace(screen, rows=[replace(running, at="1/3", samples=480, value=0.9, best=0.9, why="1st of 1")]))
+    went_on = replace(running, at="1/3", samples=480, value=0.9, best=0.9, why="1st of 1")
+    for status in ("waiting", "running", "paused"):
+        shown.show(replace(screen, rows=[replace(went_on, status=status)]))
     stopped = replace(running, status="stopped", at="1/3", samples=480, value=0.9, best=0.9, workers=0, why="5th of 6")
     for _ in range(3):
         shown.show(replace(screen, rows=[stopped], best=("t0000", 0.9)))
     clock.now = 31.0
     shown.show(replace(screen, rows=[stopped], best=("t0000", 0.9)))
     assert stream.getvalue().splitlines() == [
-        "t0000 running at rung 1/3, accuracy 0.9 after 480 rows: 1st of 1",
+        "t0000 goes on at rung 1/3, accuracy 0.9 after 480 rows: 1st of 1",
         "t0000 stopped at rung 1/3, accuracy 0.9 after 480 rows: 5th of 6",
         "best so far: accuracy 0.9, trial t0000",
         "asha  1 of 27 trials: 1 stopped  best accuracy 0.9 (t0000)  0 worker-hours",

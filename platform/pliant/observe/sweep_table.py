@@ -18,6 +18,8 @@ _REDRAW_S = 0.25
 _LINES_IN_THE_TIME_SO_FAR = 12
 OPEN = ("running", "waiting", "paused")
 """Statuses of trials that have not ended."""
+END = "end"
+"""Of a trial that has reached its full length, where that is no rung."""
 _COLOURS = {
     "running": "36", "waiting": "90", "paused": "33", "completed": "32", "stopped": "90", "limit": "90",
     "failed": "31", "diverged": "31", "out-of-memory": "31",
@@ -33,7 +35,7 @@ class TrialRow:
 
     Attributes:
         status: ``running``, ``waiting`` for machines, ``paused`` by the scheduler, or how it ended.
-        at: rung or generation: ``2/3``; empty before the first.
+        at: rung or generation: ``2/3``; empty before the first, ``END`` after the last rung.
         samples: rows seen at its newest report.
         value: of the metric at its newest report. best: its best so far.
         workers: that it has now, else 0.
@@ -164,16 +166,16 @@ class SweepTable:
             self._console.event(head_line(screen))
 
     def _tell(self, screen: SweepScreen, row: TrialRow) -> None:
-        before, after = self._seen.get(row.trial), (row.status, row.why)
+        """A line where a trial has ended, or something was decided about it; none for its waiting."""
+        ended = row.status not in OPEN
+        after = (row.status, row.why) if ended else ("goes on", row.why)
+        if row.status == "paused" or self._seen.get(row.trial) == after or not (ended or row.why):
+            return
         self._seen[row.trial] = after
-        if before == after or (before is None and row.status in OPEN and not row.why):
-            return
-        if row.status in ("running", "waiting") and not row.why:
-            return
-        place = f" at {screen.at} {row.at}" if row.at else ""
+        place = f" at {screen.at} {row.at}" if row.at not in ("", END) else ""
         value = f", {screen.metric} {number(row.value)} after {row.samples:,} rows" if row.samples else ""
         why = f": {row.why}" if row.why else ""
-        self._console.event(f"{row.trial} {row.status}{place}{value}{why}")
+        self._console.event(f"{row.trial} {after[0]}{place}{value}{why}")
 
 
 def _by_worth(screen: SweepScreen) -> list[TrialRow]:
