@@ -246,11 +246,17 @@ class SweepDesk:
             self.finished, self.screen = found, self._look()
         if not isinstance(found, Leg):
             return None
+        try:
+            spec = self._spec(found)
+        except PliantError as error:  # this point of the space makes no valid configuration
+            text, signature = str(error), f"{error.code}: {error.message.partition(chr(10))[0]}"
+            self._sweep.ended(End(found.trial, "failed", found.samples, text, signature))
+            return None
         key = f"{found.run}-{self._count}"
         self._count += 1
         self._legs[key] = (found, time.monotonic())
         self.screen = self._look()
-        return key, self._spec(found), worker_resources(self._launch.base)
+        return key, spec, worker_resources(self._launch.base)
 
     def report(self, key: str, reached: Reached) -> bool:
         """As ``executor.Desk``."""

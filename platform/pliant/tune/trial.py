@@ -36,6 +36,8 @@ from pliant.train.reports import Ask, ReportPlan
 from pliant.train.work import WorkSpec, work
 from pliant.tune.types import Cause
 
+_LONGEST_TEXT = 10_000
+"""Characters of an error that the sweep's log keeps: its end, where it says what happened."""
 Exchange = Callable[[list[Note]], int]
 Group = Callable[[RunConfig, WorkSpec, Ask], None]
 """Runs several workers elsewhere, of which the first makes the reports, until their work ends."""
@@ -130,7 +132,7 @@ def outcome_of(error: BaseException) -> Outcome:
             return Outcome("diverged", None, text, error.code)
         if isinstance(error.__cause__, (MemoryError, torch.OutOfMemoryError)):
             return Outcome("lost", "out-of-memory", text, "out of memory")
-        return Outcome("lost", "user", "\n".join(filter(None, (text, error.frames))), f"{error.code}: {first}")
+        return Outcome("lost", "user", f"{error.frames}{text}"[-_LONGEST_TEXT:], f"{error.code}: {first}")
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return Outcome("lost", "out-of-memory", text, "out of memory")
     if isinstance(error, LostGroupError):
