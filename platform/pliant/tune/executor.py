@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ray.train._internal.storage import StorageContext
-from ray.tune import PlacementGroupFactory
+from ray.tune import PlacementGroupFactory, Trainable
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 from ray.tune.registry import register_trainable
@@ -63,12 +63,15 @@ class Executor:
     Args:
         folder: a local directory that Tune may use; nothing in it is needed afterwards.
         slots: legs at once.
+        process: runs them.
     """
 
-    def __init__(self, desk: Desk, bulletin: RemoteBulletin, *, folder: str, slots: int) -> None:
+    def __init__(
+        self, desk: Desk, bulletin: RemoteBulletin, *, folder: str, slots: int, process: type[Trainable] = Leg
+    ) -> None:
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        register_trainable(_TRAINABLE, Leg)
+        register_trainable(_TRAINABLE, process)
         storage = StorageContext(storage_path=folder, experiment_dir_name="legs")
         storage.experiment_driver_staging_path  # noqa: B018
         self._legs = _Legs(desk, bulletin, storage, slots)
