@@ -1,9 +1,10 @@
-"""A population that really trains, whose driver is killed and resumed: in MLflow one family, with the best model."""
+"""A population that really trains, whose driver is stopped, killed and resumed: in MLflow one family, and a model."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import signal
 from pathlib import Path
 
 import mlflow.pytorch
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SETTINGS = ["tracking.kind=mlflow", "tracking.every=0.5", "tracking.register_as=found", "sweep.scheduler.population=3"]
 
 
-def test_killed_and_resumed_it_is_one_family_and_the_best_model_is_registered(
+def test_stopped_killed_and_resumed_it_is_one_family_and_the_best_model_is_registered(
     tmp_path: Path, dataset: str, empty_database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage, database = str(tmp_path / "runs"), tmp_path / "shared.db"
@@ -32,8 +33,13 @@ def test_killed_and_resumed_it_is_one_family_and_the_best_model_is_registered(
     space = written(tmp_path, storage, dataset, "pbt")
     given = [*SETTINGS, f"tracking.uri={uri}"]
     first = Command("sweep", PIPELINE, "--space", space, "--name", "pbt", *given, cwd=tmp_path)
-    first.wait_until(lambda: decided(store) >= 10)
-    first.kill()
+    first.wait_until(lambda: decided(store) >= 6)
+    first.process.send_signal(signal.SIGTERM)
+    stopped = first.finish(75)
+    assert {run.info.status for run in runs_of(uri)} == {"KILLED"}, stopped
+    second = Command("resume", store.uri, cwd=tmp_path)
+    second.wait_until(lambda: decided(store) >= 14)
+    second.kill()
     assert json.loads(Command("status", store.uri, "--json", cwd=tmp_path).finish())["state"] == "died, resumable"
     assert {run.info.status for run in runs_of(uri)} <= {"KILLED", "FINISHED"}
     said = Command("resume", store.uri, cwd=tmp_path).finish()

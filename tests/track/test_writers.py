@@ -20,6 +20,7 @@ WRITERS = 8
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_eight_writers_on_one_sqlite_file(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path / 'shared' / 'mlflow.db'}"
     write(tmp_path, uri)

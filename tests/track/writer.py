@@ -13,7 +13,7 @@ from pliant.track.settings import TrackingSettings
 from tests.track.records import DrivenRun
 from tests.track.sweeps import DrivenSweep
 
-ROUNDS, STEPS, TRIALS = 6, 40, 3
+ROUNDS, STEPS, TRIALS = 4, 40, 3
 EXPERIMENT = "writers"
 
 
