@@ -42,7 +42,8 @@ def write(folder: Path, uri: str) -> None:
         for number in range(WRITERS)
     ]
     while any(not (folder / f"ready{n}").exists() for n in range(WRITERS)):
-        assert all(writer.poll() is None for writer in writers)
+        ended = [writer.communicate()[0] for writer in writers if writer.poll() is not None]
+        assert ended == []
         time.sleep(0.05)
     (folder / "go").touch()
     outputs = [writer.communicate()[0] for writer in writers]

@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import chain
 
 from pliant.checkpoint.clone import checkpoint_at
@@ -85,7 +86,7 @@ class SweepDelivery:
             for story in self.story.trials.values():
                 if story.trial not in self._trials:
                     tracker, there = self._link(story, children.get(story.trial))
-                    self._trials[story.trial] = _Trial(self._record, self.story, story, tracker, there)
+                    self._trials[story.trial] = _Trial(self._record, self._base, self.story, story, tracker, there)
                 self._trials[story.trial].deliver(truth)
             self._parent.set_tags(self._tags())
             if truth.ended:
@@ -153,6 +154,11 @@ class SweepDelivery:
             **({"pliant.lineage": tag_value(json.dumps(ancestry))} if len(ancestry) > 1 else {}),
         }
 
+    @cached_property
+    def _base(self) -> Mapping[str, str]:
+        """The settings that all trials share, by dotted key."""
+        return dict(flatten(first_config(self._record) or {}))
+
     def _children(self) -> Mapping[str, Counterpart]:
         """What the tracker had of the trials when it was asked first."""
         if self._there is None:
@@ -201,14 +207,20 @@ class _Trial:
     """Deliveries of one trial.
 
     Args:
-        record, whole: of the sweep.
+        record, base, whole: of the sweep; ``base`` are the settings that its trials share, by dotted key.
         there: what the tracker has of it.
     """
 
     def __init__(
-        self, record: RunRecord, whole: SweepStory, story: TrialStory, tracker: Tracker, there: Counterpart
+        self,
+        record: RunRecord,
+        base: Mapping[str, str],
+        whole: SweepStory,
+        story: TrialStory,
+        tracker: Tracker,
+        there: Counterpart,
     ) -> None:
-        self._record, self._whole, self._story, self.tracker = record, whole, story, tracker
+        self._record, self._base, self._whole, self._story, self.tracker = record, base, whole, story, tracker
         self.run_id, self.removed = there.run_id, there.deleted
         self._curves = Curves(tracker, there.metrics)
         self._status, self._tags, self._has_params = there.status, dict(there.tags), bool(there.params)
@@ -268,8 +280,8 @@ class _Trial:
         config = first_config(run) if run is not None else None
         if config is None and self._story.how is None:
             return NOTHING
-        base, mine = dict(flatten(first_config(self._record) or {})), dict(flatten(config or {}))
-        own = {k: v for k, v in mine.items() if base.get(k) != v and not k.startswith(_PLACES)}
+        mine = dict(flatten(config or {}))
+        own = {k: v for k, v in mine.items() if self._base.get(k) != v and not k.startswith(_PLACES)}
         params = {**dict(flatten(self._story.generations[0].params)), **own}
         named = {stored_name(k): shortened(masked(v), _WHOLE_IN) for k, v in params.items()}
         if len(named) > _MOST_ALONG:
