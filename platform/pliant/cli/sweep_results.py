@@ -223,13 +223,27 @@ class StoppedSweep(Result):
     asked: bool
 
 
+class ReportedBest(Result):
+    trial: str
+    value: float
+    samples: int
+    params: dict[str, Any]
+
+
 class SweepReported(Result):
     """``report SWEEP``."""
 
     sweep: str
     uri: str
     state: str
+    metric: str
+    mode: _Mode
+    counts: dict[str, int]
+    decisions: int
+    worker_hours: float
+    cost: float | None
     trials: int
+    best: ReportedBest | None
     file: str
     bytes: int
 
