@@ -218,7 +218,7 @@ class Step:
         micro_batches = batch.plan.micro_batches
         for number, (micro, tensors) in enumerate(zip(micro_batches, batch.tensors, strict=True)):
             sync_gradients(self._model, number == len(micro_batches) - 1)
-            torch.manual_seed(micro_batch_seed(self._seed, step, micro.lane, micro.index))
+            seed_random(micro_batch_seed(self._seed, step, micro.lane, micro.index), self._workers.device)
             with batch.blame("loss", micro):
                 loss = loss_of(self._pipeline, self._model, to_device(tensors, self._workers.device))
             self._sums.add(micro, loss)
@@ -266,6 +266,17 @@ class Step:
             ),
             loss_scale=(scale.scale, scale.good_steps) if scale else state.loss_scale,
         )
+
+
+def seed_random(seed: int, device: torch.device) -> None:
+    """Seeds PyTorch's generators of the processor and of this kind of device.
+
+    ``torch.manual_seed`` does that for every kind that there is, and remembers a traceback for each that is not in use:
+    0.7 ms, which small models have not.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed_all(seed)
 
 
 def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> Mapping[str, Tensor]:

@@ -227,9 +227,13 @@ def _record(spec: LegSpec, store: Store) -> RunRecord:
 
 @contextmanager
 def _clean_process() -> Iterator[None]:
-    """What a leg changes in its process is as before when it has ended; its memory is given back."""
+    """What a leg changes in its process is as before when it has ended; its memory is given back.
+
+    What was there before it, all imported modules above all, is not looked through for garbage.
+    """
     threads, dtype, grad = torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    gc.freeze()
     try:
         yield
     finally:
@@ -240,6 +244,7 @@ def _clean_process() -> Iterator[None]:
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(grad)
         gc.collect()
+        gc.unfreeze()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         with suppress(OSError, AttributeError):  # glibc alone has it
