@@ -109,6 +109,7 @@ class _Legs(SearchAlgorithm):
     storage: StorageContext
     slots: int
     running: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)  # legs whose machine goes away
     error: Exception | None = None
 
     def next_trial(self) -> Trial | None:
@@ -144,6 +145,8 @@ class _Legs(SearchAlgorithm):
 
     def ended(self, key: str, outcome: Outcome) -> None:
         self.running.discard(key)
+        if outcome.cause == "preemption":
+            self.gone.add(key)
         try:
             if self.error is None:
                 self.desk.ended(key, outcome)
@@ -187,6 +190,10 @@ class _Controller(TuneController):
 
     def checkpoint(self, force: bool = False, wait: bool = False) -> None:
         """Nothing of Tune's is needed to go on with a sweep."""
+
+    def _maybe_cache_trial_actor(self, trial: Trial) -> bool:
+        """A process whose machine goes away is not used for another leg, which would have to leave at once."""
+        return trial.trial_id not in self._pliant_legs.gone and bool(super()._maybe_cache_trial_actor(trial))
 
     def _process_trial_failure(self, trial: Trial, exception: Any) -> None:
         cause = "preemption" if getattr(exception, "preempted", False) else "infrastructure"
