@@ -136,12 +136,13 @@ def _pliant(folder: Path, steps: int, *, every_s: float | None = None, seed: int
         training = Training(folder, settings, popen=nodes.popen)
         began = time.monotonic()
         weather = None if every_s is None else Weather(nodes, every_s=every_s, seed=seed)
-        while training.driver.poll() is None:
-            if weather is not None:
-                weather.pass_by()
-            if time.monotonic() > began + GIVE_UP_AFTER_S:
-                training.kill()
-            time.sleep(0.05)
+        try:
+            while training.driver.poll() is None and time.monotonic() < began + GIVE_UP_AFTER_S:
+                if weather is not None:
+                    weather.pass_by()
+                time.sleep(0.05)
+        finally:
+            training.kill()
         seconds = time.monotonic() - began
     if training.driver.returncode:
         raise SystemExit(f"exit {training.driver.returncode}\n{(folder / 'driver.log').read_text()[-4000:]}")
@@ -167,11 +168,13 @@ def _peer(folder: Path, seconds: float, *, every_s: float, seed: int) -> int:
         with open(folder / "driver.log", "wb") as log:
             driver = nodes.popen(command, stdout=log, stderr=subprocess.STDOUT)
         weather = Weather(nodes, every_s=every_s, seed=seed)
-        while time.monotonic() < until:
-            weather.pass_by()
-            time.sleep(0.05)
-        driver.kill()
-        driver.wait()
+        try:
+            while time.monotonic() < until:
+                weather.pass_by()
+                time.sleep(0.05)
+        finally:
+            driver.kill()
+            driver.wait()
         return step_reached(read_marks(folder / "marks"))
 
 
