@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pliant.checkpoint.clone import checkpoint_at, pin, release
@@ -55,7 +56,12 @@ class SweepDesk:
         self._holds = population_based and not settings.scheduler.sync
         self.finished: Finished | None = None
         self._pin_donors()
-        self.screen = self._look()
+        self._screen = self._look()
+
+    @property
+    def screen(self) -> SweepScreen:
+        """How the sweep stands; may be asked by another thread."""
+        return replace(self._screen, elapsed_s=time.monotonic() - self._begun)
 
     @property
     def over(self) -> bool:
@@ -75,7 +81,7 @@ class SweepDesk:
         if not isinstance(found, Leg) and free:
             self._sweep.grow(free, restart_s=_RESTART_S)
         if isinstance(found, Finished):
-            self.finished, self.screen = found, self._look()
+            self.finished, self._screen = found, self._look()
         if not isinstance(found, Leg):
             return None
         try:
@@ -87,7 +93,7 @@ class SweepDesk:
         key = f"{found.run}-{self._count}"
         self._count += 1
         self._legs[key] = (found, time.monotonic())
-        self.screen = self._look()
+        self._screen = self._look()
         return key, spec, worker_resources(self._launch.base)
 
     def report(self, key: str, reached: Reached) -> bool:
@@ -107,7 +113,7 @@ class SweepDesk:
             self._hold(leg, reached.samples)
         goes_on = self._sweep.report(report) == "continue"
         self._pin_donors()
-        self.screen = self._look()
+        self._screen = self._look()
         return goes_on
 
     def ended(self, key: str, outcome: Outcome) -> None:
@@ -122,7 +128,7 @@ class SweepDesk:
         else:
             cause = outcome.cause or "infrastructure"
             self._sweep.lost(Loss(trial, cause, outcome.text, outcome.signature, seconds))
-        self.screen = self._look()
+        self._screen = self._look()
 
     def _pin_donors(self) -> None:
         """Keeps what was decided to be cloned: donors go on, and retire checkpoints, before their clones begin."""
@@ -150,9 +156,7 @@ class SweepDesk:
         return self._launch.record.store.child(f"{TRIALS}/{run}")
 
     def _look(self) -> SweepScreen:
-        elapsed = time.monotonic() - self._begun
-        search = self._launch.search
-        return screen_of(self._sweep, self._launch.name, search.metric, self._milestones, elapsed_s=elapsed)
+        return screen_of(self._sweep, self._launch.name, self._launch.search.metric, self._milestones)
 
     def _settings(self, leg: Leg) -> tuple[RunConfig, dict[str, str]]:
         """Of a leg's run. Those of a clone are its ancestors', in phases: by themselves they train all of it again."""
