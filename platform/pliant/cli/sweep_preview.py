@@ -30,7 +30,7 @@ def show_preview(pipeline: str, space: str, overrides: Sequence[str], speed: str
     from pliant.tune.preview import preview
 
     loaded, datasets = plan_sweep(pipeline, space, overrides)
-    search = search_of(loaded, loaded.base, datasets)
+    search = search_of(loaded, loaded.base, datasets, ())
     per_row, source = (None, None) if speed is None else _seconds_per_row(speed, search, overrides)
     found = preview(search, worker_seconds_per_row=per_row)
     facts = _facts(loaded.ref.name, search, found, per_row)

@@ -7,7 +7,7 @@ resume     read record, owner gone? ─► compare settings, space ────�
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
@@ -28,7 +28,7 @@ from pliant.train.plan import DATA_MANIFESTS, Datasets, find_datasets
 from pliant.train.recorded import Code, CodeChange, check_code, load_recorded, pipeline_identity, recorded_pipeline
 from pliant.tune.build import Search
 from pliant.tune.recorded import recorded_search
-from pliant.tune.results import earlier_points
+from pliant.tune.results import EARLIER, earlier_points, recorded_points
 from pliant.tune.settings import SweepSettings
 from pliant.tune.spacefile import LoadedSweep, load_sweep, load_sweep_text, split_overrides
 from pliant.tune.table import Workers
@@ -83,7 +83,8 @@ def new_sweep(pipeline: str, space: str, overrides: Overrides = (), *, name: str
     """
     loaded, datasets = plan_sweep(pipeline, space, overrides)
     ref, base, origins = loaded.ref, loaded.base, dict(loaded.origins)
-    search = search_of(loaded, base, datasets)
+    earlier = earlier_points(loaded.settings, base.run)
+    search = search_of(loaded, base, datasets, earlier)
     plan_of(base, ref, datasets, in_process=True)
     name = name or f"{ref.name}-sweep-{time.strftime('%m%d-%H%M%S')}"
     store = Store(base.run.storage, base.run.store).child(name)
@@ -100,6 +101,7 @@ def new_sweep(pipeline: str, space: str, overrides: Overrides = (), *, name: str
         "mode": search.mode,
         "length": search.length,
         "rows": search.rows,
+        EARLIER: [[dict(params), value] for params, value in earlier],
     }
     record = RunRecord.create(store, identity)
     store.put_if_absent(DATA_MANIFESTS["train"], datasets.train.to_bytes())
@@ -166,7 +168,7 @@ def resumed_sweep(
     changes = _changes(old, base, before.settings, loaded.settings)
     datasets = _datasets(base)
     same_data(store, record, datasets)
-    search = search_of(loaded, base, datasets)
+    search = search_of(loaded, base, datasets, recorded_points(record))
     return SweepLaunch(
         str(record.identity["name"]),
         record,
@@ -183,8 +185,10 @@ def resumed_sweep(
     )
 
 
-def search_of(loaded: LoadedSweep, base: RunConfig, datasets: Datasets) -> Search:
-    """What is searched, on these data."""
+def search_of(
+    loaded: LoadedSweep, base: RunConfig, datasets: Datasets, earlier: Sequence[tuple[Params, float | None]]
+) -> Search:
+    """What is searched, on these data; ``earlier`` as of ``Search``."""
     rows, train, elastic = datasets.train.rows, base.train, base.elastic
     length = train.steps * train.global_batch if train.steps is not None else round((train.epochs or 1.0) * rows)
     return Search(
@@ -195,7 +199,7 @@ def search_of(loaded: LoadedSweep, base: RunConfig, datasets: Datasets) -> Searc
         length,
         rows,
         Workers(elastic.min_workers, elastic.max_workers, base.data.lanes or 1),
-        earlier_points(loaded.settings, base.run),
+        earlier,
     )
 
 

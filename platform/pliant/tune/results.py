@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pliant.storage.standing import Standing
 
 _HOUR_S = 3600.0
+EARLIER = "earlier"
+"""In a sweep's identity: points and values of the one that it started warm from."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,11 @@ def earlier_points(settings: SweepSettings, run: RunSettings) -> list[tuple[Para
         (trial.params, None) if best is None else (trial.generations[best.generation].params, best.value)
         for trial, best in trials
     ]
+
+
+def recorded_points(record: RunRecord) -> list[tuple[Params, float | None]]:
+    """The same as they were when the sweep began: the other sweep may have gone on since."""
+    return [(params, value) for params, value in record.identity.get(EARLIER, ())]
 
 
 def screen_of(

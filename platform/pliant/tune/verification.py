@@ -16,7 +16,7 @@ from pliant.train.recorded import load_recorded, recorded_pipeline
 from pliant.tune.build import Search, build_sweep
 from pliant.tune.decisions import Difference, read_entries, verify
 from pliant.tune.recorded import first_search, text_of
-from pliant.tune.results import earlier_points
+from pliant.tune.results import recorded_points
 from pliant.tune.settings import SweepSettings
 from pliant.tune.space import Space
 from pliant.tune.spacefile import load_sweep_text
@@ -51,7 +51,7 @@ def verify_decisions(record: RunRecord) -> Difference | None:
         mode=identity["mode"],
         length=int(identity["length"]),
         rows=int(identity["rows"]),
-        earlier=earlier_points(found.settings, base.config.run),
+        earlier=recorded_points(record),
     )
 
     def build(settings: SweepSettings, narrowed: Mapping[str, Any] | None) -> Sweep:
