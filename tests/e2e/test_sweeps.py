@@ -77,7 +77,9 @@ def without_order(log: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(entry, sort_keys=True) for entry in log)
 
 
-@pytest.mark.parametrize("kind", SCHEDULERS)
+@pytest.mark.parametrize(
+    "kind", ["asha", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("halving", "pbt"))]
+)  # over a minute each
 def test_killed_twice_and_resumed_a_sweep_decides_as_if_nothing_had_happened(
     kind: str, dataset: str, tmp_path: Path
 ) -> None:
