@@ -166,9 +166,9 @@ class RecordedSweep:
         attempt = record.claim_driver(None if alive else DEAD)
         sections: dict[str, list[str]] = {}
         for key, value in chosen.items():
-            section, _, setting = key.partition(".")
-            sections.setdefault(section, []).append(f"  {setting}: {value}")
-        text = "".join(f"{section}:\n" + "\n".join(lines) + "\n" for section, lines in sections.items())
+            section, dot, setting = key.rpartition(".")
+            sections.setdefault(section, []).append(f"  {setting}: {value}" if dot else f"{key}: {value}")
+        text = "".join(f"{name}:\n" * bool(name) + "\n".join(lines) + "\n" for name, lines in sections.items())
         attempt.write("config.yaml", (text + rest).encode())
         derived = ("schedule.unit", "data.lanes")
         origins = {key: "derived: for all trials" if key in derived else f"override {key}" for key in chosen}

@@ -33,6 +33,7 @@ _HOUR_S = 3600.0
 _MOST_FAILURES = 50
 _MOST_LOSSES = 200
 _MOST_NAMED = 20
+_BY_A_LOSS = ("failed", "out-of-memory")
 
 
 @dataclass(frozen=True)
@@ -190,13 +191,18 @@ def _failures(results: SweepResults) -> list[Failure]:
 
 
 def _losses(results: SweepResults) -> dict[str, Any]:
-    """Legs that were lost on the way: how many by cause, the worker-hours of them, and each of them."""
+    """Legs that were lost on the way, after which their trials went on: how many by cause, the seconds of one worker in
+    them, and each of them. The loss by which a trial ended is its failure."""
+    lost = [
+        (trial, setback)
+        for trial in results.trials
+        for setback in trial.losses[: -1 if trial.end is not None and trial.end.how in _BY_A_LOSS else None]
+    ]
     rows = [
         {"trial": trial.id, "cause": s.loss.cause, "samples": s.samples, "text": first_line(s.loss.text)}
-        for trial in results.trials
-        for s in trial.losses
+        for trial, s in lost
     ]
-    seconds = sum(s.loss.worker_seconds for trial in results.trials for s in trial.losses)
+    seconds = sum(s.loss.worker_seconds for _, s in lost)
     return {"counts": dict(Counter(row["cause"] for row in rows).most_common()), "rows": rows, "seconds": seconds}
 
 

@@ -93,14 +93,14 @@ def curves(results: SweepResults) -> Plot | None:
     bad = [(p, t) for t in trials for p in t.reports if p.value is None]
 
     def paths(y: Callable[[float], float]) -> list[Path]:
-        found = [Path(look_of(results, t), _curve(results, t, x, y, most), t.number) for t in drawn]
+        found = [path for t in drawn for path in _curve(results, t, x, y, most)]
         marks = "".join(f"M{_x(x, p.samples)} 0v{_TOP_PX}" for p, _ in bad)
-        return [*(p for p in found if p.data), *([Path("bad", marks)] if marks else [])]
+        return [*found, *([Path("bad", marks)] if marks else [])]
 
     values = [p.value for t in trials for p in t.reports if p.value is not None]
     drawings, shown = by_scale(values, results.state.mode, paths)
     looks = {look_of(results, trial) for trial in trials}
-    notes = [f"{len(bad):,} reports without a finite value, marked in red at the top"] if bad else []
+    notes = [f"{_counted(len(bad), 'report')} without a finite value, marked in red at the top"] if bad else []
     return Plot(
         name="values",
         title=results.metric,
@@ -164,7 +164,11 @@ def _by_trial(results: SweepResults) -> Plot:
 
 def _without_value(results: SweepResults) -> list[str]:
     missing = sum(trial.best is None for trial in results.trials)
-    return [f"{missing:,} trials have no value yet, or never had one"] if missing else []
+    return [f"without a value: {_counted(missing, 'trial')}"] if missing else []
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _by_hours(results: SweepResults) -> list[Plot]:
@@ -216,16 +220,19 @@ def _steps(best: Sequence[tuple[float, float, Trial]], x: Scale, y: Callable[[fl
     return f"M{_x(x, first[0])} {y(first[1])}" + "".join(f"H{_x(x, at)}V{y(value)}" for at, value, _ in rest) + end
 
 
-def _curve(results: SweepResults, trial: Trial, x: Scale, y: Callable[[float], float], most: int) -> str:
-    """One piece for each generation; a clone's begins where its donor's report is."""
-    texts: list[str] = []
+def _curve(results: SweepResults, trial: Trial, x: Scale, y: Callable[[float], float], most: int) -> list[Path]:
+    """A line with a piece for each generation, a clone's from its donor's report on; and dots for lone values."""
+    lines, dots = "", ""
     for generation, group in groupby(trial.reports, key=lambda point: point.generation):
         points = [(p.samples, p.value) for p in [*_donors(results, trial, generation), *_thin(list(group), most)]]
         for finite, stretch in groupby(points, key=lambda point: point[1] is not None):
-            if finite:
-                places = [f"{_x(x, samples)} {y(value)}" for samples, value in stretch if value is not None]
-                texts.append("M" + "L".join(places) + "h0" * (len(places) == 1))
-    return "".join(texts)
+            places = [f"{_x(x, samples)} {y(value)}" for samples, value in stretch if value is not None]
+            if finite and len(places) == 1:
+                dots += f"M{places[0]}h0"
+            elif finite:
+                lines += "M" + "L".join(places)
+    look = look_of(results, trial)
+    return [Path(kind, data, trial.number) for kind, data in ((look, lines), (f"dots {look}", dots)) if data]
 
 
 def _donors(results: SweepResults, trial: Trial, number: int) -> list[Point]:
