@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from pliant.report.html import write_report
+from pliant.report.sweep import write_sweep_report
+from pliant.tune.results import read_results
 from tests.report.records import eventful
+from tests.report.sweeps import ASHA, PBT, faults, recorded
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = [
@@ -40,17 +43,28 @@ found.wide = [...document.querySelectorAll("body *")].filter(element =>
 found.back = getComputedStyle(document.body).backgroundColor;
 for (const figure of document.querySelectorAll("figure")) {
   const plot = figure.querySelector(".plot"), box = plot.getBoundingClientRect();
-  plot.dispatchEvent(new PointerEvent("pointermove", { clientX: box.left + box.width * 0.5 }));
+  const line = plot.querySelector(".scale:not([hidden]) path[data-t]");
+  const at = line && line.getPointAtLength(0).matrixTransform(line.getScreenCTM());
+  plot.dispatchEvent(
+    new PointerEvent("pointermove", line ? { clientX: at.x, clientY: at.y } : { clientX: box.left + box.width * 0.5 }),
+  );
   found.read[figure.id] = figure.querySelector(".read").textContent;
   plot.dispatchEvent(new PointerEvent("pointerleave"));
 }
-const loss = document.querySelector("#figure-loss");
-loss.querySelectorAll(".scales button").forEach(button => {
+const first = document.querySelector("figure");
+first.querySelectorAll(".scales button").forEach(button => {
   button.click();
-  found[button.textContent] = [...loss.querySelectorAll(".scale")].map(scale => scale.hidden);
+  found[button.textContent] = [...first.querySelectorAll(".scale")].map(scale => scale.hidden);
 });
-loss.querySelector(".plot").dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight" }));
-found.key = loss.querySelector(".read").textContent;
+first.querySelector(".plot").dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight" }));
+found.key = first.querySelector(".read").textContent;
+found.marked = [...document.querySelectorAll(".on")].map(element => element.closest("figure, table").id);
+const listed = document.querySelector("#trials-table");
+if (listed) {
+  const order = () => [...listed.tBodies[0].rows].map(row => Number(row.dataset.t));
+  const [name, value] = [0, 2].map(column => listed.tHead.rows[0].cells[column]);
+  found.order = [name, name, value].map(head => (head.click(), order()));
+}
 found.problems = window.problems;
 parent.postMessage(JSON.stringify(found), "*");
 </script>"""
@@ -89,6 +103,18 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(scope="module")
+def sweeps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Reports of two sweeps: a halving one, and a population."""
+    place = tmp_path_factory.mktemp("sweeps")
+    for name, settings in (("asha", ASHA), ("pbt", PBT)):
+        sweep = recorded(place, name, settings, faults=faults)
+        folder = place / name
+        folder.mkdir()
+        write_sweep_report(read_results(sweep.record), folder / "report.html")
+    return place
+
+
 @pytest.mark.parametrize("width", [1200, 390])
 def test_every_part_is_on_the_screen_and_answers(page: Path, width: int) -> None:
     found = look(page, width=width)
@@ -106,3 +132,28 @@ def test_every_part_is_on_the_screen_and_answers(page: Path, width: int) -> None
 def test_it_is_dark_where_the_reader_wants_that(page: Path) -> None:
     assert look(page, width=1200)["back"] == "rgb(255, 255, 255)"
     assert look(page, width=1200, dark=True)["back"] == "rgb(17, 22, 29)"
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_a_sweeps_trials_are_marked_everywhere_and_sorted(sweeps: Path, width: int) -> None:
+    found = look(sweeps / "asha" / "report.html", width=width)
+    assert found["problems"] == []
+    assert found["ready"] == "yes"
+    assert (found["page"], found["wide"]) == (width, [])
+    assert sorted(found["read"]) == [
+        f"figure-{name}" for name in ("best-by-hours", "best-by-trial", "parallel", "values")
+    ]
+    assert re.match(r"t00\d\d · \w+ · accuracy 0\.\d+ · \d00 rows · optim\.lr ", found["read"]["figure-values"])
+    assert " · diverged · no value · 100 rows · optim.lr " in found["read"]["figure-parallel"]
+    assert found["key"].startswith("t0000 · ")
+    assert {"figure-values", "figure-best-by-trial", "figure-parallel", "trials-table"} <= set(found["marked"])
+    up, down, by_value = found["order"]
+    assert up == sorted(up) == down[::-1]
+    assert sorted(by_value) == up != by_value
+
+
+def test_a_population_is_drawn(sweeps: Path) -> None:
+    found = look(sweeps / "pbt" / "report.html", width=1200)
+    assert (found["problems"], found["ready"], found["wide"]) == ([], "yes", [])
+    assert re.match(r"t000\d · completed · ", found["read"]["figure-lineage"])
+    assert {"figure-course-optim.lr", "figure-course-train.global_batch"} <= set(found["read"])
