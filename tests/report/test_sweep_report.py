@@ -12,6 +12,7 @@ import pliant
 from pliant.cli.main import main
 from pliant.report.sweep import write_sweep_report
 from pliant.storage.record import RunRecord
+from pliant.storage.segments import LogWriter
 from pliant.tune.results import read_results
 from tests.report.pages import Page
 from tests.report.sweeps import ASHA, MARKUP, PBT, RANDOM, faults, recorded, strange
@@ -144,6 +145,24 @@ def test_the_best_of_a_population_comes_with_its_schedule(tmp_path: Path) -> Non
     assert f"phases: {phases} optim: lr: 0.052427 train: steps: 40" in words(page)
     command = f"pliant train {sweep.record.identity['pipeline']} optim.lr=0.052427 'phases={phases}' train.steps=40"
     assert command in words(page)
+
+
+def test_learning_rates_are_those_that_were_trained_with(tmp_path: Path) -> None:
+    sweep = recorded(tmp_path, "pbt", PBT)
+    best = read_results(sweep.record).best
+    assert best is not None
+    _, page = report(sweep)
+    assert "figure-learning-rate" not in page.source, "no run has recorded any"
+    run = sweep.trial_run(best.run, chosen={"optim.lr": 0.05}, alive=True)
+    log = LogWriter(run.store, run.attempt(1), "metrics", every_s=600.0)
+    for step in range(1, 40):
+        log.append({"step": step, "samples": 150 + 20 * step, "lr": 0.05 / step})
+    log.close()
+    _, page = report(sweep)
+    assert trials_of(page, "line", "learning-rate") == {-1}
+    assert trials_of(page, "member", "learning-rate") == {int(best.trial[1:])}
+    assert f"pliant train {sweep.record.identity['pipeline']} optim.lr=0.05" in words(page)
+    assert "one run trains all of that again" not in page.text, "its run has no phases"
 
 
 @pytest.mark.parametrize("entries", [0, 1, 2, 3])

@@ -19,6 +19,7 @@ from pliant.report.sweep_figures import best_so_far, curves, look_of
 from pliant.report.sweep_importance import importance
 from pliant.report.sweep_lineage import lineage
 from pliant.report.sweep_parallel import CLASSES, parallel
+from pliant.report.sweep_rates import rates_of
 from pliant.report.sweep_rungs import rungs
 from pliant.storage.standing import standing
 from pliant.tune.lineage import Segment, ancestry
@@ -99,7 +100,7 @@ def render(results: SweepResults, facts: Mapping[str, Any]) -> str:
         parallel=parallel(results, dimensions),
         shades=CLASSES,
         rungs=rungs(results),
-        lineage=lineage(results, dimensions),
+        lineage=lineage(results, dimensions, rates_of(results)),
         importance=importance(results, dimensions) if results.trials else [],
         columns=[dimension.name for dimension in dimensions],
         trials=_table(results, facts),

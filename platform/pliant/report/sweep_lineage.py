@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pliant.config.dump import value_text
 from pliant.report.figures import HEIGHT, WIDTH, Tick
 from pliant.report.sweep_axes import Axis, Scale
-from pliant.report.sweep_figures import Drawing, Path, Plot, look_of, milestone_marks
+from pliant.report.sweep_figures import Drawing, Path, Plot, by_scale, look_of, milestone_marks
+from pliant.report.sweep_rates import Rates
 from pliant.tune.domains import Dimension
 from pliant.tune.lineage import ancestry
 from pliant.tune.point import BATCH, LR, PEAK
@@ -60,8 +62,12 @@ class Lineage:
     clones: Sequence[Clone]
 
 
-def lineage(results: SweepResults, dimensions: Sequence[Dimension]) -> Lineage | None:
-    """Of a population that has reported something; None of other sweeps."""
+def lineage(results: SweepResults, dimensions: Sequence[Dimension], rates: Rates) -> Lineage | None:
+    """Of a population that has reported something; None of other sweeps.
+
+    Args:
+        rates: that were trained with, as far as they are recorded.
+    """
     if results.settings.scheduler.kind not in POPULATION_BASED or not any(t.reports for t in results.trials):
         return None
     x = Scale(0.0, float(max(results.milestones[-1], *(t.samples for t in results.trials))))
@@ -73,7 +79,10 @@ def lineage(results: SweepResults, dimensions: Sequence[Dimension]) -> Lineage |
             Tick(round(100 * (row + 0.5) / len(results.trials), 2), trial.id)
             for row, trial in enumerate(results.trials)
         ],
-        courses=[_course(results, Axis(d), x, line) for d in _changing(results, dimensions)],
+        courses=[
+            *_trained(results, rates, x, line),
+            *(_course(results, Axis(d), x, line) for d in _changing(results, dimensions)),
+        ],
         clones=clones,
     )
 
@@ -122,6 +131,51 @@ def _river(results: SweepResults, x: Scale, line: dict[tuple[str, int], tuple[in
         summary=f"{len(trials)} trials, {sum(t.generation for t in results.trials)} clones",
         height=_ROW_PX * len(trials),
     )
+
+
+def _trained(
+    results: SweepResults, rates: Rates, x: Scale, line: Mapping[tuple[str, int], tuple[int, int]]
+) -> list[Plot]:
+    """The learning rate of each step, schedules and all, where runs have recorded it."""
+    values = [float(v) for _, lr in rates.values() for v in lr if math.isfinite(v) and v > 0]
+    if not values:
+        return []
+    stretches = {(t.id, n): (a, b) for t in results.trials for n, a, b in _stretches(t)}
+
+    def paths(y: Callable[[float], float]) -> list[Path]:
+        def piece(run: tuple[str, int], begin: int, end: int) -> str:
+            if run not in rates:
+                return ""
+            places = [
+                f"{_x(x, at)} {y(lr)}"
+                for at, lr in zip(*(side.tolist() for side in rates[run]), strict=True)
+                if begin < at <= end and math.isfinite(lr)
+            ]
+            return "M" + "L".join(places) if places else ""
+
+        found = []
+        for trial in results.trials:
+            runs = [(trial.id, n) for n in range(len(trial.generations)) if (trial.id, n) in stretches]
+            look = look_of(results, trial)
+            text = "".join(piece(run, *stretches[run]) for run in runs)
+            found.append(Path("member" if look == "best" else look, text, trial.number))
+        found.append(Path("line", "".join(piece(run, *span) for run, span in line.items())))
+        return [path for path in found if path.data]
+
+    drawings, _ = by_scale(values, results.state.mode, paths)
+    return [
+        Plot(
+            name="learning-rate",
+            title="learning rate",
+            unit="of each step by rows seen, as it was trained with",
+            drawings=drawings,
+            shown=drawings[0].name,
+            x=x.ticks(),
+            marks=milestone_marks(results, x),
+            keys=[("line", "course of the best")],
+            summary="learning rate of each trial by rows seen",
+        )
+    ]
 
 
 def _changing(results: SweepResults, dimensions: Sequence[Dimension]) -> list[Dimension]:
