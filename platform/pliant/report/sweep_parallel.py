@@ -22,12 +22,13 @@ _LOG_FROM = 30.0
 
 @dataclass(frozen=True)
 class Upright:
-    """An axis at a percentage of the figure's width."""
+    """An axis at a percentage of the figure's width; ``gaps``: not every trial has a value on it."""
 
     at: float
     name: str
     more: str
     ticks: Sequence[Tick]
+    gaps: bool
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,12 @@ class Parallel:
     """The figure.
 
     Attributes:
-        nowhere: percentage from the top of those without a value; None when all have one on each axis.
+        nowhere: percentage from the top of those without a value on an axis.
     """
 
     axes: Sequence[Upright]
     paths: Sequence[Path]
-    nowhere: float | None
+    nowhere: float
     summary: str
 
 
@@ -55,32 +56,31 @@ def parallel(results: SweepResults, dimensions: Sequence[Dimension]) -> Parallel
     better_low = results.state.mode == "min"
     log = bool(known) and better_low and min(known) > 0 and max(known) / min(known) > _LOG_FROM
     scale = scale_of(known, log=log, room=0.0 if len(set(known)) > 1 else 0.1) or Scale(0.0, 1.0)
-    nowhere = False
+    gaps: set[int] = set()
 
     def path(trial: Trial, look: str) -> Path:
-        nonlocal nowhere
         params = trial.generations[trial.best.generation].params if trial.best is not None else trial.params
         places = [1 - axis.place(params[axis.name]) if axis.name in params else _NOWHERE for axis in axes]
         value = values.get(trial.number)
         places.append(_NOWHERE if value is None else _value_place(scale, value, better_low))
-        nowhere = nowhere or _NOWHERE in places
+        gaps.update(k for k, place in enumerate(places) if place == _NOWHERE)
         step = WIDTH / len(axes)
         points = [f"{round(k * step, 1)} {round(HEIGHT * y, 1)}" for k, y in enumerate(places)]
         return Path(look, "M" + "L".join(points), trial.number)
 
     paths = [path(trial, look) for trial, look in _ranked(results)]
     uprights = [
-        Upright(round(100 * k / len(axes), 2), axis.name, _more(axis.dimension), _from_top(axis.ticks()))
+        Upright(round(100 * k / len(axes), 2), axis.name, _more(axis.dimension), _from_top(axis.ticks()), k in gaps)
         for k, axis in enumerate(axes)
     ]
     ticks = scale.ticks() if known else []
     if not better_low:
         ticks = _from_top(ticks)
     more = ("log, " if log else "") + ("smaller" if better_low else "larger") + " is better"
-    uprights.append(Upright(100.0, results.metric, more, ticks))
+    uprights.append(Upright(100.0, results.metric, more, ticks, len(axes) in gaps))
     names = ", ".join(axis.name for axis in axes)
     summary = f"{len(trials)} trials by {names} and {results.metric}"
-    return Parallel(uprights, paths, round(100 * _NOWHERE, 1) if nowhere else None, summary)
+    return Parallel(uprights, paths, round(100 * _NOWHERE, 1), summary)
 
 
 def _value_place(scale: Scale, value: float, better_low: bool) -> float:

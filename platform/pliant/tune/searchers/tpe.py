@@ -1,8 +1,8 @@
 """Model-based search with Optuna's tree-structured Parzen estimator: tpe on all that is known, bohb at one fidelity.
 
 The model is built anew for each suggestion, from what was observed and from a seed of its own: so a suggestion depends
-on nothing else, and a sweep that goes on after an interruption proposes what it would have proposed without one. Only
-this file knows Optuna, and imports it when a model is asked for the first time.
+on nothing else, and a sweep that goes on after an interruption proposes what it would have proposed without one. No
+other searcher knows Optuna, which is imported when a model is asked for the first time.
 """
 
 from __future__ import annotations
