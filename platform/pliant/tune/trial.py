@@ -229,11 +229,10 @@ def _record(spec: LegSpec, store: Store) -> RunRecord:
 def _clean_process() -> Iterator[None]:
     """What a leg changes in its process is as before when it has ended; its memory is given back.
 
-    What was there before it, all imported modules above all, is not looked through for garbage.
+    What the process's first leg leaves, imported modules above all, no later one looks through for garbage: 0.2 s each.
     """
     threads, dtype, grad = torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    gc.freeze()
     try:
         yield
     finally:
@@ -244,7 +243,8 @@ def _clean_process() -> Iterator[None]:
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(grad)
         gc.collect()
-        gc.unfreeze()
+        if not gc.get_freeze_count():
+            gc.freeze()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         with suppress(OSError, AttributeError):  # glibc alone has it
