@@ -40,7 +40,7 @@ def test_stopped_in_three_ways_and_a_process_killed_it_decides_as_if_nothing_had
 ) -> None:
     store, go = store_of(str(tmp_path / "runs"), "s"), tmp_path / "go"
     space = space_file(tmp_path, dataset)
-    held = {"hold_before_forward": 3 * FORWARDS + 1, "hold_until": go}
+    held: Any = {"hold_before_forward": 3 * FORWARDS + 1, "hold_until": go}
     sweep = begin(tmp_path, space, **held)
     sweep.wait_until(lambda: last_step(trial_of(store, "t0000")) == 3)
     sweep.process.send_signal(signal.SIGINT)
@@ -54,16 +54,17 @@ def test_stopped_in_three_ways_and_a_process_killed_it_decides_as_if_nothing_had
 
     go.unlink()
     sweep = Command("resume", "s", cwd=tmp_path, **held)
-    reported = len(log_of(store, "report"))
-    sweep.wait_until(lambda: last_step(trial_of(store, "t0001")) == 3)
-    (leg,) = legs(sweep)
-    leg.kill()
+    sweep.wait_until(lambda: last_step(trial_of(store, "t0000")) > run["step"])
+    for leg in legs(sweep):
+        leg.kill()
+    sweep.wait_until(lambda: len(log_of(store, "loss")) == 2)
+    Command("stop", "s", "--no-wait", cwd=tmp_path).finish()
+    sweep.wait_for_output("stopping after a checkpoint: pliant stop")
     go.touch()
-    sweep.wait_until(lambda: len(log_of(store, "report")) > reported)
-    Command("stop", "s", cwd=tmp_path).finish()
     sweep.finish(75)
-    (loss,) = [entry for entry in log_of(store, "loss") if entry["cause"] != "stopped"]
-    assert (loss["trial"], loss["cause"]) == ("t0001", "infrastructure")
+    stopped, killed, *_ = log_of(store, "loss")
+    assert (stopped["trial"], stopped["cause"]) == ("t0000", "stopped")
+    assert (killed["trial"], killed["cause"]) == ("t0000", "infrastructure")
 
     sweep = Command("resume", "s", cwd=tmp_path)
     reported = len(log_of(store, "report"))
