@@ -27,6 +27,7 @@ SETTINGS: Mapping[str, Any] = {
     "elastic.resources_per_worker": {"CPU": 0.5},
     "tracking.kind": "none",
     "run.store.heartbeat_every": 0.5,
+    "run.store.segment_every": 0.2,
 }
 SWEEP: Mapping[str, Any] = {"trials": 6, "slots": 1, "scheduler": {"kind": "asha", "eta": 2, "first_epochs": 1}}
 SPACE: Mapping[str, Any] = {
