@@ -254,7 +254,7 @@ class Sweep(State):
             fitting = trial.workers + free_workers
             size = self._size(fitting)
             worth = trial.best is not None and self._next_milestone(trial) < self.length
-            if size > trial.workers and worth and self._saved_s(trial, size) > 2 * restart_s:
+            if size > trial.workers and worth and self._saved_s(trial, size) >= 2 * restart_s:
                 free_workers -= size - trial.workers
                 found.append(Resize(trial.id, size, f"it leads, and {fitting - trial.workers} workers are free"))
         for resize in found:
