@@ -1,8 +1,8 @@
 """Trials of the digit classifier on plain Ray Tune, as its documentation shows them.
 
-    PYTHONPATH=platform:. python bench/_sweep_tune.py --kind function|nested --data FOLDER
+    PYTHONPATH=platform:. python bench/_sweep_tune.py --kind plain|nested --data FOLDER
 
-``function``: the training loop is the trial, and reports five times with a checkpoint each. ``nested``: the trial's
+``plain``: the training loop is the trial, and reports five times with a checkpoint each. ``nested``: the trial's
 function runs Ray Train inside, whose worker reports, and ``TuneReportCallback`` passes that on to Tune. Prints the
 seconds from the first trial's start to the last one's end.
 """
@@ -120,7 +120,7 @@ def mark(config: dict[str, Any]) -> None:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--kind", choices=("function", "nested"), required=True)
+    arguments.add_argument("--kind", choices=("plain", "nested"), required=True)
     arguments.add_argument("--data", required=True)
     options = arguments.parse_args()
     import ray

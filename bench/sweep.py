@@ -1,6 +1,6 @@
 """What a trial of a sweep costs: Pliant, plain Ray Tune, and Ray Train inside of Ray Tune.
 
-    python bench/sweep.py [--parts trials no-trials simulated log] [--rounds 3]
+    python bench/sweep.py [--parts trials no-trials simulated log] [--sides plain pliant nested] [--rounds 3]
 
 trials      8 trials of the digit classifier, two at a time, 281 steps of 64 images, five reports with an evaluation and
             a checkpoint each. Pliant's trials are whole runs, with their records and logs; on the other side the loop
@@ -22,11 +22,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from _common import ROOT, Bar, report
 
 PARTS = ("trials", "no-trials", "simulated", "log")
+SIDES = ("plain", "pliant", "nested")
 SPACE = """
 sweep: {trials: 8, slots: 2, scheduler: {kind: none, every_epochs: 2.4}}
 settings:
@@ -54,6 +56,7 @@ BARS = {
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    arguments.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--no-trials", type=int, default=500, help="how many")
     options = arguments.parse_args()
@@ -65,7 +68,7 @@ def main() -> int:
         if {"trials", "no-trials"} & set(options.parts):
             run("-m", "pliant", "prepare", "digits", "data.path=data")
         if "trials" in options.parts:
-            figures |= trials(options.rounds)
+            figures |= trials(options.sides, options.rounds)
         if "no-trials" in options.parts:
             from _sweep_parts import seconds_of_no_trials
 
@@ -81,17 +84,18 @@ def main() -> int:
     return report("sweep", figures, {name: bar for name, bar in BARS.items() if name in figures})
 
 
-def trials(rounds: int) -> dict[str, float]:
+def trials(sides: Sequence[str], rounds: int) -> dict[str, float]:
     """Seconds a trial of each side, and Pliant's against the others'."""
-    seconds: dict[str, list[float]] = {"pliant": [], "plain": [], "nested": []}
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
     for number in range(rounds):
-        seconds["plain"].append(tune("function"))
-        seconds["pliant"].append(pliant(f"sweep-{number}"))
-        seconds["nested"].append(tune("nested"))
+        for side, found in seconds.items():
+            found.append(pliant(f"sweep-{number}") if side == "pliant" else tune(side))
+            print(f"round {number + 1}: {side}, 8 trials in {found[-1]:.1f} s", flush=True)
     figures = {f"a trial, {side}, s": statistics.median(found) / 8 for side, found in seconds.items()}
-    for side in ("plain", "nested"):
-        ratios = [ours / theirs for ours, theirs in zip(seconds["pliant"], seconds[side], strict=True)]
-        figures[f"a trial, × {side}"] = statistics.median(ratios)
+    for side in {"plain", "nested"} & set(sides):
+        ratios = [ours / theirs for ours, theirs in zip(seconds.get("pliant", []), seconds[side], strict=False)]
+        if ratios:
+            figures[f"a trial, × {side}"] = statistics.median(ratios)
     return figures
 
 
