@@ -40,17 +40,15 @@ def test_stopped_in_three_ways_and_a_process_killed_it_decides_as_if_nothing_had
 ) -> None:
     store, go = store_of(str(tmp_path / "runs"), "s"), tmp_path / "go"
     space = space_file(tmp_path, dataset)
-    held: Any = {"hold_before_forward": 3 * FORWARDS + 1, "hold_until": go}
+    held: Any = {"hold_before_forward": FORWARDS + 1, "hold_until": go}
     sweep = begin(tmp_path, space, **held)
-    sweep.wait_until(lambda: last_step(trial_of(store, "t0000")) == 3)
+    sweep.wait_until(lambda: last_step(trial_of(store, "t0000")) == 1)
     sweep.process.send_signal(signal.SIGINT)
     sweep.wait_for_output("stopping after a checkpoint: SIGINT")
     go.touch()
     assert "resume with: pliant resume s" in sweep.finish(130)
-    (trial,) = status(tmp_path)["trials"]
-    assert trial["status"] == "waiting"
     run = json.loads(Command("status", "runs/s/trials/t0000", "--json", cwd=tmp_path).finish())
-    assert run["step"] == run["checkpoint"] >= 3
+    assert run["step"] == run["checkpoint"] >= 1
 
     go.unlink()
     sweep = Command("resume", "s", cwd=tmp_path, **held)
