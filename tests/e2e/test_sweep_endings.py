@@ -135,7 +135,7 @@ def test_a_trial_of_two_workers_goes_on_after_one_was_killed(tmp_path: Path, dat
     space = space_file(
         tmp_path,
         dataset,
-        sweep={"trials": 1, "scheduler": {"kind": "asha", "eta": 2, "first_epochs": 1}},
+        sweep={"trials": 1},
         settings={"elastic.min_workers": 2, "elastic.max_workers": 2, "train.epochs": 2},
     )
     sweep = begin(tmp_path, space, hold_before_forward=3 * FORWARDS // 2 + 1, hold_until=go)
