@@ -112,12 +112,22 @@ def _resume_sweep(
     if explain:
         from pliant.tune.words import explain_sweep
 
-        lines = explain_sweep(sweep.results())
+        changes = _changes_of(sweep, overrides, space) if overrides or space is not None else []
+        lines = [*explain_sweep(sweep.results()), *changes]
         emit({"run": sweep.store.uri, "explanation": lines}, as_json=as_json, text="\n".join(lines))
         return
     from pliant.cli.sweep import resume_sweep
 
     resume_sweep(sweep.store, overrides, space=space, take_over=take_over, accept_code=accept_code, as_json=as_json)
+
+
+def _changes_of(sweep: Sweep, overrides: list[str], space: str | None) -> list[str]:
+    """What a resume with these would change, for people; raises what it would raise."""
+    from pliant.tune.launch import resumed_sweep
+
+    launch = resumed_sweep(sweep.store, overrides, space=space, take_over=True, accept_code=True)
+    lines = [f"it would change {change}" for change in launch.changes.free] if launch.changes else []
+    return [*lines, *(["it would narrow the search space"] if launch.narrowed is not None else [])]
 
 
 def _run(launch: Launch, *, as_json: bool) -> None:

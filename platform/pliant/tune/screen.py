@@ -11,12 +11,12 @@ def sweep_lines(launch: SweepLaunch) -> list[str]:
     search, settings = launch.search, launch.search.settings
     better = "smaller" if search.mode == "min" else "larger"
     lines = [
-        f"sweep {launch.name} at {launch.record.store.uri}",
+        f"sweep {launch.name} at {launch.record.store.uri}{', which goes on' if launch.changes is not None else ''}",
         f"{settings.trials} trials of up to {search.length:,} rows ({search.length / search.rows:g} epochs),"
         f" scheduler {settings.scheduler.kind}, searcher {settings.searcher.kind}, seed {settings.seed}",
         f"metric {search.metric}, {better} is better",
         f"searched: {', '.join(dimension.name for dimension in search.space.dimensions)}",
-        "settings of all trials that were given or derived:",
+        "settings that were given or derived, where a trial has none of its own:",
         *chosen_settings(launch.base, launch.origins),
     ]
     if launch.changes:

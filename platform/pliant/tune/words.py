@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pliant.config.dump import value_text
 from pliant.storage.explain import explain_drivers
 from pliant.tune.decisions import from_dict
+from pliant.tune.settings import POPULATION_BASED
 from pliant.tune.types import Change, Close, Decision, End, Halt, Loss, Report, Resize, Suggestion
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ def explain_sweep(found: SweepResults) -> list[str]:
     if state.halt is not None:
         lines.append(f"it would lift: {first_line(state.halt.text)}")
     if not waiting and not paused and not left:
-        lines.append("nothing is left to do: more trials extend it, as sweep.trials=" + str(2 * len(state.trials)))
+        grows = found.settings.scheduler.kind not in POPULATION_BASED
+        more = f": more trials extend it, as sweep.trials={2 * len(state.trials)}" if grows else ""
+        lines.append(f"nothing is left to do{more}")
     return lines
 
 
