@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pliant.storage.record import RunRecord
 from pliant.storage.store import Store
 from tests.e2e.commands import Command, last_step, store_of
 from tests.e2e.sweeping import FORWARDS, SWEEP, begin, decided, legs, log_of, space_file, status
@@ -35,6 +36,11 @@ def trial_of(store: Store, trial: str) -> Store:
     return store.child(f"trials/{trial}")
 
 
+def groups(store: Store) -> int:
+    """How many times the run's work was begun."""
+    return sum(attempt.claim.kind == "group" for attempt in RunRecord.open(store).attempts())
+
+
 def test_stopped_in_three_ways_and_a_process_killed_it_decides_as_if_nothing_had_happened(
     tmp_path: Path, dataset: str, undisturbed: Store
 ) -> None:
@@ -52,7 +58,7 @@ def test_stopped_in_three_ways_and_a_process_killed_it_decides_as_if_nothing_had
 
     go.unlink()
     sweep = Command("resume", "s", cwd=tmp_path, **held)
-    sweep.wait_until(lambda: last_step(trial_of(store, "t0000")) > run["step"])
+    sweep.wait_until(lambda: groups(trial_of(store, "t0000")) == 2)
     for leg in legs(sweep):
         leg.kill()
     sweep.wait_until(lambda: len(log_of(store, "loss")) == 2)
