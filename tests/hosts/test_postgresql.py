@@ -11,8 +11,8 @@ from mlflow import MlflowClient
 from pliant.api import Run as ApiRun
 from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
-from pliant.track.background import connect_sweep, settle_status
 from pliant.track.settings import TrackingSettings
+from pliant.tune.tracking.outbox import connect_sweep, settle_status
 from tests.e2e.commands import Command, store_of
 from tests.hosts.postgres import Postgres, find_postgres
 from tests.track.records import history, the_run

@@ -91,7 +91,7 @@ class DrivenSweep:
 
     def __init__(self, store: Store, uri: str, *, kind: str = "asha") -> None:
         identity = {"name": "search", "kind": "sweep", "pipeline": "/somewhere/lm.py"}
-        self.record = RunRecord.create(store, {**identity, "metric": "accuracy", "mode": "max"})
+        self.record = RunRecord.create(store, {**identity, "metric": "accuracy", "mode": "max", "length": 1000})
         self._uri, self._kind = uri, kind
         self.driver: Attempt
         self.trials: dict[str, DrivenTrial] = {}

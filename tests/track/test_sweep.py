@@ -14,11 +14,11 @@ from mlflow import MlflowClient
 from pliant.storage.attempts import StopReason
 from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
-from pliant.track.background import connect_sweep, settle_status
 from pliant.track.mlflow import MlflowTracker
 from pliant.track.settings import TrackingSettings
 from pliant.track.tracker import Card, Point
-from pliant.track.trials import SweepDelivery
+from pliant.tune.tracking.delivery import SweepDelivery
+from pliant.tune.tracking.outbox import connect_sweep, settle_status
 from pliant.tune.types import How
 from tests.track.records import runs_of
 from tests.track.sweeps import DrivenSweep, curve, dead_process, family, tag

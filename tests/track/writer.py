@@ -8,8 +8,9 @@ from pathlib import Path
 
 from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
-from pliant.track.background import connect, connect_sweep
+from pliant.track.background import connect
 from pliant.track.settings import TrackingSettings
+from pliant.tune.tracking.outbox import connect_sweep
 from tests.track.records import DrivenRun
 from tests.track.sweeps import DrivenSweep
 

@@ -17,6 +17,7 @@ from pliant.storage.settings import StorageSettings
 from pliant.storage.store import Store
 from pliant.tune.decisions import (
     DecisionLog,
+    DecisionReader,
     Difference,
     from_dict,
     open_log,
@@ -144,6 +145,22 @@ def test_drivers_follow_each_other(record: RunRecord) -> None:
         log.record(EVERY_KIND)
         log.close()
     assert [logged.attempt for logged in read_decisions(record)] == [n for n in (1, 2, 3) for _ in EVERY_KIND]
+
+
+def test_a_reader_that_goes_on_reads_each_entry_once(record: RunRecord) -> None:
+    reader = DecisionReader(record)
+    assert list(reader.read(record.view())) == []
+    every = []
+    for _ in range(2):  # drivers
+        log, _, _ = begin(record)
+        for entry in EVERY_KIND:
+            log.record([entry])
+            new = list(reader.read(record.view()))
+            assert [logged.entry for logged in new] == [entry]
+            every += new
+        log.close()
+    assert list(reader.read(record.view())) == []
+    assert every == list(read_decisions(record))
 
 
 def test_a_driver_that_was_replaced_can_decide_nothing_more(record: RunRecord) -> None:

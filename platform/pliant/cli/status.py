@@ -120,8 +120,10 @@ def _settled(runs: Sequence[Run | Sweep]) -> list[Facts]:
         every = list(pool.map(_facts, runs))
     for run, facts in zip(runs, every, strict=True):
         if facts["state"].startswith("died"):
-            from pliant.track.background import settle_status
+            from pliant.track import background
+            from pliant.tune.tracking import outbox
 
+            settle_status = outbox.settle_status if run.record.is_sweep else background.settle_status
             if problem := settle_status(run.record):
                 say(problem)
     return every

@@ -25,7 +25,7 @@ def show_sweep(sweep: Sweep, *, as_json: bool) -> None:
     """Writes how it stands now. Tells its tracker of a driver that was killed before it could do so."""
     facts, screen = _look(sweep)
     if facts["state"].startswith("died"):
-        from pliant.track.background import settle_status
+        from pliant.tune.tracking.outbox import settle_status
 
         if problem := settle_status(sweep.record):
             say(problem)

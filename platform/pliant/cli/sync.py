@@ -21,9 +21,10 @@ def sync(
     import os
 
     from pliant.errors import PliantError, StorageError
-    from pliant.track.background import outbox, reason
+    from pliant.track.background import reason, run_outbox
     from pliant.track.settings import masked, settle_uri
     from pliant.train.recorded import load_recorded, recorded_pipeline
+    from pliant.tune.tracking.outbox import SweepOutbox
 
     given = overrides or []
     record = open_any(run, [text for text in given if not text.startswith("tracking.")]).record
@@ -32,7 +33,7 @@ def sync(
     storage = config.run.storage
     uri = masked(settle_uri(config.tracking, storage, os.environ)[0])
     try:
-        box = outbox(record, ref, config)
+        box = SweepOutbox(record, ref, config) if record.is_sweep else run_outbox(record, ref, config)
         truth = box.deliver(last=True)
     except PliantError:
         raise

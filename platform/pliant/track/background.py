@@ -1,4 +1,5 @@
-"""Delivers a run, or a sweep, beside training, in a thread of the driver. It never stops a run, nor holds it up."""
+"""Delivers beside training, in a thread of the driver: a run, or what else an ``Outbox`` has. It never stops a run, nor
+holds it up."""
 
 from __future__ import annotations
 
@@ -19,7 +20,6 @@ from pliant.track.history import TOLD_OBJECT, recorded_tracking
 from pliant.track.settings import TrackingSettings, masked, settle_uri
 from pliant.track.status import Truth, is_trial
 from pliant.track.tracker import Card, Tracker
-from pliant.track.trials import SweepDelivery
 
 _LAST_TRIES = 3
 _LONGEST_PAUSE_S = 60.0
@@ -40,19 +40,28 @@ class NoTracking:
 
 
 def start_tracking(record: RunRecord, ref: PipelineRef, config: RunConfig, tell: Callable[[str], None]) -> Tracking:
-    """Begins to deliver a run, or a sweep with all its trials, first after ``tracking.every`` seconds.
+    """Begins to deliver a run; of a sweep's trial its sweep tells.
 
     Args:
-        config: the run's settings; of a sweep those that all its trials share.
         tell: shows a line.
     """
-    if config.tracking.kind == "none" or is_trial(record):
+    if is_trial(record):
         return NoTracking()
-    return BackgroundTracking(record, config.tracking, outbox(record, ref, config), tell)
+    return deliver_beside(record, config.tracking, run_outbox(record, ref, config), tell)
+
+
+def deliver_beside(record: RunRecord, settings: TrackingSettings, box: Outbox, tell: Callable[[str], None]) -> Tracking:
+    """Begins to deliver, first after ``tracking.every`` seconds.
+
+    Args:
+        box: what the record has to tell.
+        tell: shows a line.
+    """
+    return NoTracking() if settings.kind == "none" else BackgroundTracking(record, settings, box, tell)
 
 
 class Outbox(Protocol):
-    """What is to be delivered: a run's record, or a sweep's with those of its trials."""
+    """What is to be delivered."""
 
     def deliver(self, *, last: bool) -> Truth:
         """Delivers what can be delivered now; returns the status that it set.
@@ -100,7 +109,7 @@ class RunOutbox:
 
             with trained_model(self.record, self.ref, self.config, due) as trained:
                 self.delivery.deliver_model(due, trained)
-        _register(self.delivery, truth, self.config.tracking, last=last)
+        register(self.delivery, truth, self.config.tracking, last=last)
         return truth
 
     @property
@@ -116,51 +125,26 @@ class RunOutbox:
         return f"metrics up to step {self.delivered}"
 
 
-@dataclass
-class SweepOutbox:
-    """A sweep with all its trials."""
+class Registers(Protocol):
+    """A delivery, as to its model."""
 
-    record: RunRecord
-    ref: PipelineRef
-    config: RunConfig
-    delivery: SweepDelivery | None = None
-
-    def deliver(self, *, last: bool) -> Truth:
-        tracking = self.config.tracking
-        if self.delivery is None:
-            self.delivery = connect_sweep(self.record, tracking, self.config.run.storage)
-        truth = self.delivery.deliver()
-        due = self.delivery.model_due(truth) if last and tracking.model else None
-        if due is not None:
-            from pliant.track.model import trained_model
-            from pliant.train.recorded import load_recorded
-
-            config = load_recorded(due.record, self.ref).config
-            with trained_model(due.record, self.ref, config, due.checkpoint) as trained:
-                self.delivery.deliver_model(due, trained)
-        _register(self.delivery, truth, tracking, last=last)
-        return truth
-
-    @property
-    def run_id(self) -> str | None:
-        return self.delivery.run_id if self.delivery else None
-
-    @property
-    def delivered(self) -> int:
-        return self.delivery.delivered_trials() if self.delivery else 0
-
-    @property
-    def reached(self) -> str:
-        return f"{self.delivered} trials to their end"
+    def register(self, name: str, alias: str) -> None:
+        """Registers the model that it has logged, if there is one; a second time changes nothing."""
+        ...
 
 
-def _register(delivery: Delivery | SweepDelivery, truth: Truth, settings: TrackingSettings, *, last: bool) -> None:
+def register(delivery: Registers, truth: Truth, settings: TrackingSettings, *, last: bool) -> None:
+    """Registers the model where the settings ask for it, once what it comes from has ended as it should.
+
+    Args:
+        truth, last: as of ``Outbox.deliver``.
+    """
     if last and settings.model and settings.register_as is not None and truth.status == "FINISHED":
         delivery.register(settings.register_as, settings.alias)
 
 
-def outbox(record: RunRecord, ref: PipelineRef, config: RunConfig) -> Outbox:
-    """What a record has to tell.
+def run_outbox(record: RunRecord, ref: PipelineRef, config: RunConfig) -> Outbox:
+    """What a run has to tell.
 
     Raises:
         UsageError: it is that of a trial.
@@ -171,7 +155,7 @@ def outbox(record: RunRecord, ref: PipelineRef, config: RunConfig) -> Outbox:
         )
         sweep = record.store.uri.rpartition("/trials/")[0]
         raise UsageError("track.trial", message, hint=f"pliant sync {sweep}", location=record.store.uri)
-    return SweepOutbox(record, ref, config) if record.is_sweep else RunOutbox(record, ref, config)
+    return RunOutbox(record, ref, config)
 
 
 def connect(record: RunRecord, settings: TrackingSettings, storage: str) -> Delivery:
@@ -183,15 +167,12 @@ def connect(record: RunRecord, settings: TrackingSettings, storage: str) -> Deli
     Raises:
         Exception: the store cannot be opened.
     """
-    return Delivery(record, *_place(record, settings, storage))
+    return Delivery(record, *open_tracker(record, settings, storage))
 
 
-def connect_sweep(record: RunRecord, settings: TrackingSettings, storage: str) -> SweepDelivery:
-    """The same of a sweep."""
-    return SweepDelivery(record, *_place(record, settings, storage))
-
-
-def _place(record: RunRecord, settings: TrackingSettings, storage: str) -> tuple[Tracker, str, Card]:
+def open_tracker(record: RunRecord, settings: TrackingSettings, storage: str) -> tuple[Tracker, str, Card]:
+    """The tracker that settings name, the URI of its store, and what a record's counterpart there is created with.
+    Raises as ``connect``."""
     from pliant.track.mlflow import MlflowTracker
 
     uri, _ = settle_uri(settings, storage, os.environ)
@@ -267,8 +248,21 @@ class BackgroundTracking:
         return True
 
 
-def settle_status(record: RunRecord) -> str | None:
+class SetsStatus(Protocol):
+    """A delivery, as to its status."""
+
+    def set_status(self) -> Truth:
+        """Makes the status that the tracker has true, and nothing else."""
+        ...
+
+
+def settle_status(
+    record: RunRecord, connect: Callable[[RunRecord, TrackingSettings, str], SetsStatus] = connect
+) -> str | None:
     """Tells the tracker of a driver that died without a word, once. Costs next to nothing for any other run.
+
+    Args:
+        connect: opens the delivery of such a record.
 
     Returns:
         What went wrong, if something did.
@@ -281,7 +275,7 @@ def settle_status(record: RunRecord) -> str | None:
     if recorded is None or recorded[0].kind == "none" or record.store.head(told) is not None:
         return None
     try:
-        truth = (connect_sweep if record.is_sweep else connect)(record, *recorded).set_status()
+        truth = connect(record, *recorded).set_status()
         record.store.put_if_absent(told, encode({"status": truth.status, "time": time.time()}))
     except Exception as error:
         return f"MLflow could not be told that the run's driver died: {reason(error)}"

@@ -18,10 +18,11 @@ from typing import Any
 from pliant.errors import DamageError
 from pliant.storage.attempts import Attempt
 from pliant.storage.layout import LOGS, TRIALS, damaged
-from pliant.storage.logs import read_log
+from pliant.storage.logs import read_log_after
 from pliant.storage.record import RunRecord
 from pliant.storage.segments import LogWriter
 from pliant.storage.store import Store
+from pliant.storage.view import View
 from pliant.tune.settings import SweepSettings
 from pliant.tune.state import State
 from pliant.tune.sweep import Sweep
@@ -116,28 +117,50 @@ class DecisionLog:
         self._writer.close()
 
 
+class DecisionReader:
+    """Reads the log as it grows.
+
+    Args:
+        record: of the sweep.
+    """
+
+    def __init__(self, record: RunRecord) -> None:
+        self._store = record.store
+        self._positions: dict[int, int] = {}
+        self._number, self._chain = 0, ""
+
+    def read(self, view: View) -> Iterator[Logged]:
+        """The entries that count in a view and were not read before, in order.
+
+        Raises:
+            DamageError: a part of the log is damaged or missing, or what was read before does not count any more.
+        """
+        location = f"{self._store.uri}/{LOGS}/{DECISIONS}"
+        try:
+            for attempt, seq, value in read_log_after(self._store, view, DECISIONS, dict(self._positions)):
+                del value["attempt"]
+                number, found = self._number + 1, value.pop("chain", None)
+                chain = _link(self._chain, value)
+                if found != chain:
+                    text = f"entry {number}, of attempt {attempt}, or the one before it is not what was written"
+                    raise damaged(location, text)
+                try:
+                    logged = Logged(from_dict(value), float(value["time"]), attempt, chain)
+                except (KeyError, ValueError) as error:
+                    raise damaged(location, f"entry {number}, of attempt {attempt}: {error}") from error
+                self._positions[attempt], self._number, self._chain = seq, number, chain
+                yield logged
+        except DamageError as error:
+            raise DamageError("sweep.log-damaged", error.message, hint=_HINT, location=error.location) from error
+
+
 def read_decisions(record: RunRecord) -> Iterator[Logged]:
     """All entries of a sweep that count, in order.
 
     Raises:
         DamageError: a part of the log is damaged or missing.
     """
-    location = f"{record.store.uri}/{LOGS}/{DECISIONS}"
-    chain, number = "", 0
-    try:
-        for value in read_log(record.store, record.view(), DECISIONS):
-            attempt, found = value.pop("attempt"), value.pop("chain", None)
-            number, chain = number + 1, _link(chain, value)
-            if found != chain:
-                text = f"entry {number}, of attempt {attempt}, or the one before it is not what was written"
-                raise damaged(location, text)
-            try:
-                logged = Logged(from_dict(value), float(value["time"]), attempt, chain)
-            except (KeyError, ValueError) as error:
-                raise damaged(location, f"entry {number}, of attempt {attempt}: {error}") from error
-            yield logged
-    except DamageError as error:
-        raise DamageError("sweep.log-damaged", error.message, hint=_HINT, location=error.location) from error
+    return DecisionReader(record).read(record.view())
 
 
 def read_entries(record: RunRecord) -> list[Entry]:

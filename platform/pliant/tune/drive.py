@@ -29,7 +29,6 @@ from pliant.storage.attempts import Attempt, StopReason
 from pliant.storage.layout import encode
 from pliant.storage.segments import LogWriter
 from pliant.storage.snapshot import CLUSTER
-from pliant.track.background import start_tracking
 from pliant.track.provenance import record_provenance
 from pliant.train.recorded import record_start
 from pliant.train.scratch import scratch_directory
@@ -44,6 +43,7 @@ from pliant.tune.legs import RemoteBulletin
 from pliant.tune.recorded import record_search
 from pliant.tune.screen import sweep_lines
 from pliant.tune.sweep import Finished
+from pliant.tune.tracking.outbox import start_sweep_tracking
 from pliant.tune.types import Entry
 
 _LOOK_S = 0.2
@@ -77,7 +77,7 @@ def drive_sweep(launch: SweepLaunch, console: Console) -> SweepEnding:
     record_provenance(attempt, launch.ref.file, launch.ref.code_digest)
     console.start(sweep_lines(launch))
     log, entries = open_log(record, attempt)
-    tracking = start_tracking(record, launch.ref, launch.base, console.warn)
+    tracking = start_sweep_tracking(record, launch.ref, launch.base, console.warn)
     events = LogWriter(record.store, attempt, "events", every_s=launch.base.run.store.segment_every)
     stopping = Stopping(console.warn)
 

@@ -19,10 +19,11 @@ from pliant.storage.settings import RunSettings
 from pliant.storage.store import Store
 from pliant.tune.chosen import chosen_settings, train_command, yaml_of
 from pliant.tune.decisions import Logged, read_decisions, replay
+from pliant.tune.onlooker import Onlooker
 from pliant.tune.settings import HALVING, POPULATION_BASED, SweepSettings
 from pliant.tune.state import State
 from pliant.tune.table import Best, Trial, Workers
-from pliant.tune.types import Change, End, Mode, Params, Report, Suggestion
+from pliant.tune.types import Change, Mode, Params
 from pliant.tune.words import first_line
 
 if TYPE_CHECKING:
@@ -176,9 +177,10 @@ def read_results(record: RunRecord) -> SweepResults:
     scheduler = make_scheduler(
         settings, length=int(identity["length"]), rows=int(identity["rows"]), mode=mode, space=Space(())
     )
-    state = State(settings, mode=mode, scheduler=scheduler, searcher=_Silent(), workers=Workers())
+    onlooker = Onlooker(tuple(scheduler.milestones), scheduler.population)
+    state = State(settings, mode=mode, scheduler=onlooker, searcher=onlooker, workers=Workers())
     replay((logged.entry for logged in log), state)
-    return SweepResults(record, log, state, tuple(scheduler.milestones))
+    return SweepResults(record, log, state, onlooker.milestones)
 
 
 def earlier_points(settings: SweepSettings, run: RunSettings) -> list[tuple[Params, float | None]]:
@@ -280,14 +282,3 @@ def _is_driven(run: Store) -> bool:
     except PliantError:
         return False
     return owner is not None and owner.liveness(run.settings.heartbeat_fresh) != "dead"
-
-
-class _Silent:
-    """A searcher for readers: nothing is suggested."""
-
-    def suggest(self, number: int) -> tuple[Params, str] | None:
-        return None
-
-    def add(self, suggestion: Suggestion) -> None: ...
-    def observe(self, report: Report) -> None: ...
-    def end(self, end: End) -> None: ...

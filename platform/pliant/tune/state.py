@@ -50,6 +50,7 @@ class State:
         best: so far. since_best: ends of trials since it was reported, or since the last start that changed something.
         decisions: their number.
         worker_seconds: of all trials, lost work included.
+        samples: rows seen up to the reports of all trials, lost work not counted, of a clone those since it began.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class State:
         self.best: Best | None = None
         self.decisions = 0
         self.worker_seconds = 0.0
+        self.samples = 0
         self.since_best = 0
 
     @property
@@ -185,6 +187,7 @@ class State:
         trial = self._trials[report.trial]
         point = Point(report.samples, report.value, report.metrics, report.generation)
         trial.reports.append(point)
+        self.samples += report.samples - trial.seen
         trial.seen = report.samples
         self._spend(trial, report.worker_seconds)
         if trial.improves(point, self.mode):
