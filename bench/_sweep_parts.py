@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 import time
+from pathlib import Path
 
-import _common  # noqa: F401  the path to Pliant
+from _common import ROOT
 
 from pliant.storage.record import RunRecord
 from pliant.storage.settings import StorageSettings
@@ -53,6 +55,8 @@ def seconds_of_no_trials(folder: str, data: str, trials: int, slots: int) -> flo
     record_start(attempt, launch.base, launch.origins, launch.code)
     record_search(attempt, launch.search.settings, launch.content)
     log, _ = open_log(launch.record, attempt)
+    # Its processes find this file's class.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), str(ROOT / "platform"), str(ROOT)])
     with tempfile.TemporaryDirectory(prefix="pliant-tune-") as scratch, cluster(launch.base, workers=slots):
         sweep = build_sweep(launch.search, slots=slots, record=log.record)
         sweep.begin(launch.search.settings)
