@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pliant.storage.layout import RUN
 from pliant.storage.record import RunRecord
 from pliant.storage.store import Store
 from tests.e2e.commands import Command, last_step, store_of
@@ -38,8 +39,8 @@ def trial_of(store: Store, trial: str) -> Store:
 
 def begun(sweep: Store) -> int:
     """How many times the work of a trial was begun."""
-    trials = sweep.child("trials")
-    attempts = [a for run in trials.folders() for a in RunRecord.open(trials.child(run)).attempts()]
+    runs = [sweep.child(f"trials/{run}") for run in sweep.child("trials").folders()]
+    attempts = [a for run in runs if run.head(RUN) is not None for a in RunRecord.open(run).attempts()]
     return sum(attempt.claim.kind == "group" for attempt in attempts)
 
 
