@@ -77,7 +77,7 @@ class Delivery:
                     self._newest_step = max(self._newest_step, newest)
             self._deliver_checkpoints(view)
             self.set_tags(self._curves.notes())
-            if truth.ended:
+            if truth.ended and not self._record.is_sweep:  # whose own time went into its trials
                 self.set_tags(_time_tags(read_accounts(self._record)))
             self._curves.noted()
             return truth
