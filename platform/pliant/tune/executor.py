@@ -9,6 +9,7 @@ Tune keeps matters for the sweep (its restore forgets its schedulers, and a fail
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -71,6 +72,8 @@ class Executor:
     ) -> None:
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
+        # What it says of a process that was lost, in twenty lines, the desk is told, and logs.
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
         register_trainable(_TRAINABLE, process)
         storage = StorageContext(storage_path=folder, experiment_dir_name="legs")
         storage.experiment_driver_staging_path  # noqa: B018
