@@ -50,13 +50,15 @@ def _ped_anova(points: Sequence[Observation], dimensions: Sequence[Dimension]) -
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     kinds = {d.name: _distribution(d) for d in dimensions}
     known = {d.name: d for d in dimensions}
+    # One that a condition takes from some trials would be compared among the few that have it.
+    shared = set.intersection(*(set(point.params) for point in points))
     order = sorted(range(len(points)), key=lambda index: points[index].rank)
     ranks = {index: rank for rank, index in enumerate(order)}
     study = optuna.create_study()
     study.add_trials(
         optuna.trial.create_trial(
-            params={name: _inner(known[name], value) for name, value in point.params.items()},
-            distributions={name: kinds[name] for name in point.params},
+            params={name: _inner(known[name], point.params[name]) for name in sorted(shared)},
+            distributions={name: kinds[name] for name in sorted(shared)},
             value=float(ranks[index]),
         )
         for index, point in enumerate(points)
