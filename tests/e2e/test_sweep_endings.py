@@ -63,8 +63,8 @@ def test_stopped_in_three_ways_and_a_process_killed_it_decides_as_if_nothing_had
     before = begun(store)
     sweep = Command("resume", "s", cwd=tmp_path, **held)
     sweep.wait_until(lambda: begun(store) > before)
-    for leg in legs(sweep):
-        leg.kill()
+    (leg,) = legs(sweep)
+    leg.kill()
     sweep.wait_until(lambda: log_of(store, "loss")[-1:] != [] and log_of(store, "loss")[-1]["cause"] != "stopped")
     Command("stop", "s", "--no-wait", cwd=tmp_path).finish()
     sweep.wait_for_output("stopping after a checkpoint: pliant stop")
