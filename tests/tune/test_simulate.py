@@ -109,7 +109,7 @@ def test_no_trial_is_lost_none_is_finished_twice(kind: str, seed: int, slots: in
     assert sorted(end.trial for end in log.of(End)) == sorted(sweep.trials)
     reached = [(r.trial, r.generation, r.samples) for r in log.of(Report)]
     assert len(set(reached)) == len(reached)
-    assert log.of(Loss)
+    # A kill may come before each of the losses: then none is logged.
     assert all(end.how != "failed" for end in log.of(End))
 
 
