@@ -139,6 +139,7 @@ def test_a_trial_that_nothing_can_hold_is_refused_with_both_numbers(
     assert "elastic.min_workers is 1" in output
 
 
+@pytest.mark.long
 def test_a_trial_of_two_workers_goes_on_after_one_was_killed(tmp_path: Path, dataset: str) -> None:
     store, go = store_of(str(tmp_path / "runs"), "s"), tmp_path / "go"
     space = space_file(
@@ -160,9 +161,12 @@ def test_a_trial_of_two_workers_goes_on_after_one_was_killed(tmp_path: Path, dat
     assert (end["trial"], end["how"]) == ("t0000", "completed")
 
 
+@pytest.mark.long
 def test_a_node_that_says_goodbye_costs_a_trial_nothing(tmp_path: Path, dataset: str) -> None:
     store, go = store_of(str(tmp_path / "runs"), "s"), tmp_path / "go"
-    space = space_file(tmp_path, dataset, sweep={"trials": 3}, settings={"cluster.nodes": 2, "train.epochs": 2})
+    # So long that a trial cannot be done before its process has heard of the notice, however busy the machine is.
+    settings = {"cluster.nodes": 2, "train.epochs": 40}
+    space = space_file(tmp_path, dataset, sweep={"trials": 3}, settings=settings)
     sweep = begin(tmp_path, space, hold_before_forward=3 * FORWARDS + 1, hold_until=go)
     sweep.wait_until(lambda: all(last_step(trial_of(store, trial)) == 3 for trial in ("t0000", "t0001")))
     notice = Command("chaos", "s", "--once", "drain", "--deadline", "60s", cwd=tmp_path)
