@@ -44,6 +44,7 @@ def begun(sweep: Store) -> int:
     return sum(attempt.claim.kind == "group" for attempt in attempts)
 
 
+@pytest.mark.long
 def test_stopped_in_three_ways_and_a_process_killed_it_decides_as_if_nothing_had_happened(
     tmp_path: Path, dataset: str, undisturbed: Store
 ) -> None:
